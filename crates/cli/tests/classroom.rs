@@ -76,7 +76,7 @@ fn promises_hold_and_one_that_is_broken_on_purpose_is_found() {
     for promise in [
         "each student has a quota",
         "students' jobs run on every node, in a sandbox",
-        "a job sees no processes of others",
+        "jobs cannot see processes of other users",
         "each job has its own /tmp, $HOME and /dev/shm",
         "a job has no network",
     ] {

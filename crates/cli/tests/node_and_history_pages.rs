@@ -146,7 +146,7 @@ fn node_pages_say_who_holds_what_and_operators_act() {
     assert!(drained["why"].as_str().is_some_and(|why| why.ends_with(": new disk")), "{drained}");
     let page =
         browser.submit(&format!("/nodes/{host}"), &format!("/nodes/{host}"), "action=traits&weight=7&features=fast");
-    assert!(page.contains("Weight and features"), "{page}");
+    assert!(page.contains("Changed the weight and features"), "{page}");
     assert_eq!(browser.json(&format!("/nodes/{host}"))["weight"], 7);
     let page = browser.submit(&format!("/nodes/{host}"), &format!("/nodes/{host}"), "action=resume");
     assert!(page.contains("gets tasks again"), "{page}");

@@ -262,7 +262,7 @@ fn array_task_can_be_named_like_a_job() {
     assert_eq!(json["tasks_shown"].as_array().map(Vec::len), Some(1));
     assert_eq!(json["tasks_shown"][0]["exit_code"], 7);
     let why = cluster.ok(&["why", &task(0)]);
-    assert!(why.contains(&format!("Task {id}_0 does not wait: it has completed.")), "{why}");
+    assert!(why.contains(&format!("Task {id}_0 does not wait. It has completed.")), "{why}");
     let refused = cluster.fails(&["job", &task(9)]);
     assert!(refused.contains(&format!("job {id} has no task 9")), "{refused}");
 

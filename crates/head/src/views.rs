@@ -488,7 +488,7 @@ pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&st
         (None, None) => (job.state(), vec![format!("is {}", job.state())]),
     };
     let mut lines = rest;
-    lines[0] = format!("Task {task} does not wait: it {}.", lines[0]);
+    lines[0] = format!("Task {task} does not wait. It {}.", lines[0]);
     Why { id: job.id, state: stands, reason: None, lines, expected_start_at: None }
 }
 
@@ -540,16 +540,16 @@ fn first_line(state: &State, job: &Job, reason: Option<&Reason>, message: Option
             nodes.dedup();
             let is_silent = silence::concerns(state, job);
             let live = stands_on(stands, &nodes, is_silent, progress::of_job(state, job));
-            format!("Job {id} does not wait: it {live}.")
+            format!("Job {id} does not wait. It {live}.")
         }
         (None, state) if job.spec.array.is_some() => {
             let counts = TaskCounts::new(job.tasks_by_state()).in_words(JobState::ALL);
             let message = message.map_or_else(|| counts.clone(), |message| format!("{counts}; {message}"));
-            format!("Job {id} does not wait: it {}.", has_ended(Ending { state, exit_code: None }, Some(&message)))
+            format!("Job {id} does not wait. It {}.", has_ended(Ending { state, exit_code: None }, Some(&message)))
         }
         (None, state) => {
             let ending = Ending { state, exit_code: job.exit_code() };
-            format!("Job {id} does not wait: it {}.", has_ended(ending, message))
+            format!("Job {id} does not wait. It {}.", has_ended(ending, message))
         }
     }
 }

@@ -227,7 +227,7 @@ fn decide_action(
         JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueHeld { .. } | JobAction::RequeueDependent
             if job.active.is_empty() && job.endings.is_empty() =>
         {
-            wrong("is waiting already")
+            wrong("is already waiting")
         }
         JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueHeld { .. } | JobAction::RequeueDependent
             if job.lost_environment =>

@@ -163,7 +163,7 @@ fn partition_can_refuse_jobs_that_want_a_node_to_themselves() {
         refusal.to_string()
     };
     let why = refused(head.submit(within("lab", alone(1))).expect_err("the partition allows none"));
-    let text = "partition lab gives no job a node to itself; submit the job without `--exclusive`, and ask for the CPUs and the memory that it needs";
+    let text = "partition lab does not allow exclusive jobs; submit the job without `--exclusive`, and ask for the CPUs and the memory that it needs";
     assert_eq!(why, text);
     head.submit(within("lab", spec())).expect("accepted");
     let waiting = head.submit(within("other", alone(2))).expect("another partition of the same nodes allows it");
@@ -177,7 +177,7 @@ fn partition_can_refuse_jobs_that_want_a_node_to_themselves() {
     assert_eq!(places(&head, free)[0].0, "n2");
     change_partition(&mut head, "other", never()).expect("accepted");
     let why = refused(head.submit(alone(1)).expect_err("no node is left"));
-    assert!(why.contains("no other partition has nodes for a job that names none"), "{why}");
+    assert!(why.contains("no other partition has nodes for this job"), "{why}");
     // The rule survives a restart.
     head.restart();
     head.submit(within("lab", alone(1))).expect_err("still refused");

@@ -267,7 +267,7 @@ impl Config {
         let Some(text) = address else {
             return if mail.to.is_some() { Ok(()) } else { Err("needs a mail address".to_owned()) };
         };
-        let address: Address = text.parse().map_err(|_| format!("needs a mail address; `{text}` is none"))?;
+        let address: Address = text.parse().map_err(|_| format!("needs a mail address, and `{text}` is not one"))?;
         let is_allowed = mail.domains.iter().any(|domain| domain.eq_ignore_ascii_case(address.domain()));
         if is_allowed {
             return Ok(());
@@ -370,7 +370,7 @@ mod tests {
             ("mail", Some("needs a mail address")),
             ("mail:ada@example.com", Some("only addresses at example.org")),
             ("mail:ada@sub.example.org", Some("only addresses at example.org")),
-            ("mail:ada", Some("`ada` is none")),
+            ("mail:ada", Some("`ada` is not one")),
             ("lab:ada@example.org", Some("takes no address")),
         ] {
             let outcome = file.admit(&text.parse().expect(text));

@@ -37,7 +37,7 @@ impl Ahead {
         let (engine, library) = (engine.clone(), Arc::clone(library));
         tokio::task::spawn_blocking(move || {
             let bytes = read(&engine, &library);
-            tracing::debug!(bytes, "reading folders of waiting jobs ahead for a booting machine");
+            tracing::debug!(bytes, "prefetched folders of waiting jobs for a booting machine");
         });
     }
 }

@@ -239,8 +239,11 @@ fn of_root(host: &OwnedFd, plan: &Plan<'_>, file: &Shown, may_be_own: bool) -> i
     // Where users have a group of their own, it may usually write. Whoever may change the agent's program acts as the agent.
     let is_own = plan.is_unprivileged && metadata.st_uid == plan.user.uid;
     let is_safe = if is_own { may_be_own } else { is_of_root && metadata.st_mode & 0o022 == 0 };
-    if !is(&metadata, SFlag::S_IFREG) || !is_safe {
-        return Err(io::Error::other("it is no file that only root can change")).during(what);
+    if !is(&metadata, SFlag::S_IFREG) {
+        return Err(io::Error::other("it is not a regular file")).during(what);
+    }
+    if !is_safe {
+        return Err(io::Error::other("users other than root can change this file")).during(what);
     }
     let tree = MountTree::copy(&found, false).during(what)?;
     tree.add(LOCKED, false).during(what)?;

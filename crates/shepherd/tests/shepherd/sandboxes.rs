@@ -122,7 +122,7 @@ fn file_that_only_root_can_change_is_shown_at_another_place() {
     {
         change().expect("root may");
         let why = refusal(&show(directory().path()));
-        assert!(why.ends_with("it is no file that only root can change"), "{why}");
+        assert!(why.ends_with("users other than root can change this file"), "{why}");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("root may");
     }
 }

@@ -122,7 +122,8 @@ fn outcome(action: JobAction, outcomes: &[(JobId, Result<JobSummary, Refused>)])
         }
         let of_reason = |all: Vec<(JobId, &Refused)>| {
             let (id, first) = all[0];
-            format!("{}: not {done}; for job {id}: {}.", plural(all.len(), "job"), sentence(first))
+            let were = if all.len() == 1 { "was" } else { "were" };
+            format!("{} {were} not {done}. Job {id}: {}.", plural(all.len(), "job"), sentence(first))
         };
         std::iter::once(format!("{}: {done}.", plural(good, "job")))
             .chain(refusals.into_values().map(of_reason))
@@ -210,7 +211,7 @@ mod tests {
         let outcomes: Vec<_> = (1..=40).map(|id| (JobId(id), Err(refused()))).collect();
         let Notice { is_good, lines } = outcome(JobAction::Cancel, &outcomes);
         assert!(!is_good);
-        assert_eq!(lines, ["0 jobs: cancelled.", "40 jobs: not cancelled; for job 1: the job has ended."]);
+        assert_eq!(lines, ["0 jobs: cancelled.", "40 jobs were not cancelled. Job 1: the job has ended."]);
         let Notice { lines, .. } = outcome(JobAction::Cancel, &outcomes[..1]);
         assert_eq!(lines, ["Job 1: not cancelled. the job has ended."]);
     }

@@ -219,7 +219,7 @@ pub(super) async fn act_on(frame: &Frame, name: &str, action: &str, fields: &Fie
             let features = fields.get("features").map(parse_features).transpose()?;
             let change = TraitsChange { weight: fields.read("weight")?, features };
             let _: Value = frame.api.post(&url.then("traits"), &change).await?;
-            Ok(format!("Weight and features of {name} are changed."))
+            Ok(format!("Changed the weight and features of {name}."))
         }
         "forget" => {
             let _: Value = frame.api.post(&url.then("forget"), &()).await?;

@@ -224,13 +224,13 @@ async fn change(frame: &Frame, name: &str, action: &str, fields: &Fields) -> Res
                 queued: fields.read("queued")?,
             };
             let _: Value = frame.api.post(&url.then("quota"), &quota).await?;
-            Ok(format!("The quota of {name} is changed."))
+            Ok(format!("Changed the quota of {name}."))
         }
         "keys" => {
             let add = lines(fields.get("add").unwrap_or_default());
             let remove = fields.all("remove").map(str::to_owned).collect();
             let _: Value = frame.api.post(&url.then("keys"), &ChangeKeys { add, remove }).await?;
-            Ok(format!("The keys of {name} are changed."))
+            Ok(format!("Changed the keys of {name}."))
         }
         other => Err(Refused::bad_request(format!("`{other}` is not an action on a user"))),
     }

@@ -104,7 +104,7 @@ async fn change(frame: &Frame, fields: &Fields) -> Result<String, Refused> {
         "change" => {
             let name = partition(fields)?;
             let _: Value = frame.api.post(&Url::of(["partitions", name.as_str()]), &partition_change(fields)?).await?;
-            Ok(format!("Partition {name} is changed."))
+            Ok(format!("Changed partition {name}."))
         }
         "remove" => {
             let name = partition(fields)?;

@@ -261,12 +261,12 @@ fn put_back(settings: &dyn Settings, entry: &Entry) -> io::Result<()> {
     settings.write(entry.form, &entry.path, &entry.old)?;
     match value(settings, entry)? {
         now if now == entry.old => Ok(()),
-        _ if entry.form == Form::Unit => Err(io::Error::other("it stopped again")),
-        _ => Err(io::Error::other("the kernel made another value of the old one")),
+        _ if entry.form == Form::Unit => Err(io::Error::other("the unit stopped again after it was started")),
+        _ => Err(io::Error::other("the kernel changed the restored value")),
     }
 }
 
-/// What came of undoing.
+/// Result of undoing.
 #[derive(Debug, Default)]
 pub(super) struct Undone {
     /// The record, if there was one of this boot.

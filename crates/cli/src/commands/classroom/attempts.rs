@@ -52,7 +52,7 @@ const INSIDE: [(&str, &str, &str); 7] = [
         "read a file of another job, list /home and other jobs' folders",
     ),
     ("temporary", "each job has its own /tmp, $HOME and /dev/shm", "look for another job's files there"),
-    ("processes", "a job sees no processes of others", "search /proc for another student's job"),
+    ("processes", "jobs cannot see processes of other users", "search /proc for another student's job"),
     ("sockets", "a job reaches no daemon of its node", "look for the sockets in /run"),
     ("network", "a job has no network", "list interfaces, connect to the head"),
     ("writes", "a job writes only in its folder", "create files in ten other places"),
@@ -472,7 +472,7 @@ fn value(printed: &str, name: &str) -> String {
     line.unwrap_or("?").to_owned()
 }
 
-/// What came of an act that the head must refuse because the job belongs to another user.
+/// Result of an act that the head must refuse because the job belongs to another user.
 fn must_be_refused(said: &Said, act: &str) -> Finding {
     match (said.code, said.refusal().as_deref()) {
         (0, _) => Finding::Broken(format!("could {act}")),
@@ -481,7 +481,7 @@ fn must_be_refused(said: &Said, act: &str) -> Finding {
     }
 }
 
-/// What came of a job that starts more threads than it may have.
+/// Result of a job that starts more threads than it may have.
 fn bomb_ended(printed: &str, job: JobId, state: JobState, advisory: &str) -> Finding {
     if printed.contains("started all") {
         Finding::Broken(format!("job {job} started 10000 threads{advisory}"))

@@ -413,7 +413,7 @@ impl Server<'_> {
                             if matches!(error.code(), Some("no_listener" | "not_running" | "node_unreachable")) => {}
                         Err(error) => return Err(error.into()),
                     }
-                    format!("job {} runs on {node}; Jupyter starts", self.job)
+                    format!("job {} runs on {node}; starting Jupyter", self.job)
                 }
                 (JobState::Pending, _) => waiting(self.job, reason.as_deref()),
                 _ => match message {

@@ -118,7 +118,7 @@ impl Admission<'_> {
             return Err(Refusal::Contradiction("a sandboxed job cannot belong to root; submit it as another user"));
         }
         if let Some(partition) = state.needs_sharing(owner, spec) {
-            let why = "gives no job a node to itself, and no other partition has nodes for a job that names none; submit it without `--exclusive`";
+            let why = "does not allow exclusive jobs, and no other partition has nodes for this job; submit it without `--exclusive`";
             return Err(Refusal::PartitionRefuses { partition: partition.clone(), why: why.to_owned() });
         }
         if state.all_refuse(owner, spec) {

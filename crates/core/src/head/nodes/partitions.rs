@@ -93,7 +93,7 @@ impl Partition {
         }
         if enters && self.demands_sharing() && spec.surroundings.exclusive {
             return refuse(
-                "gives no job a node to itself; submit the job without `--exclusive`, and ask for the CPUs and the memory that it needs"
+                "does not allow exclusive jobs; submit the job without `--exclusive`, and ask for the CPUs and the memory that it needs"
                     .to_owned(),
             );
         }
