@@ -13,7 +13,7 @@ use crate::form::Fields;
 use crate::notice::Notice;
 use crate::page::{Frame, render};
 use crate::url::Url;
-use crate::{shell, words};
+use crate::shell;
 
 #[derive(Template)]
 #[template(path = "duplicate.html")]
