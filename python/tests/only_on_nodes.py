@@ -43,6 +43,7 @@ def change_process(value: int) -> list[object]:
         "PATH" in os.environ,
         os.environ["OF_LATER"],
         "of later" in sys.path,
+        os.umask(0o777) == 0o777,
     ]
     os.environ["OWN"] = str(value)
     del os.environ["PATH"]

@@ -17,6 +17,7 @@ import multiprocessing
 import os
 import pickle
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -586,6 +587,20 @@ def directory_is_emptied_removed_and_changed(run: Run) -> object:
         return how
 
     return list(run(spoil, range(4)))
+
+
+@case
+def directories_that_a_child_or_a_mode_keeps(run: Run) -> object:
+    def leave(number: int) -> tuple[list[str], int]:
+        found = os.listdir()
+        os.mkdir("cache", 0o500)
+        if number < 2:
+            subprocess.Popen(["sh", "-c", "sleep 0.3; echo of another call > late"])
+        else:
+            time.sleep(0.6)
+        return found, len(os.listdir())
+
+    return list(run(leave, range(4)))
 
 
 @case

@@ -359,6 +359,18 @@ def test_shutdown_cancels_calls_and_refuses_new_ones(client: hostler.Client) -> 
         executor.submit(int)
 
 
+def test_pool_can_be_told_something_until_its_thread_has_ended() -> None:
+    for _ in range(3):
+        with hostler.Executor.local(1) as executor:
+            call = executor.submit(time.sleep, 60)
+            (pool,) = executor._pools
+            while pool._is_running:
+                # After the first one, the thread closes its event loop.
+                pool.kill()
+        with pytest.raises(CancelledError):
+            call.result(0)
+
+
 def test_workers_that_nothing_needs_end_without_having_started(
     client: hostler.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

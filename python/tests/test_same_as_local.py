@@ -41,9 +41,9 @@ def test_processes_and_states_of_functions_stay_their_own(client: hostler.Client
         "children of calls": [3, 1, 0],
         "draw with each chunksize": True,
         "count with each chunksize": True,
-        "changes of the process with chunksize 1": [[None, False, True, "1", True]] * 3,
-        "changes of the process with chunksize 3": [[None, False, True, "1", True]] * 3,
-        "changes of the process by calls": [[None, False, True, "1", True]] * 3,
+        "changes of the process with chunksize 1": [[None, False, True, "1", True, False]] * 3,
+        "changes of the process with chunksize 3": [[None, False, True, "1", True, False]] * 3,
+        "changes of the process by calls": [[None, False, True, "1", True, False]] * 3,
         "crashes": [
             0,
             "input 1 has no result",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import itertools
 import os
 import shutil
 import sys
@@ -21,6 +21,11 @@ HOME = Path(__file__).parents[3]
 _variables: dict[bytes, bytes] = {}
 _path: list[str] = []
 _arguments: list[str] = []
+_mask = 0o022
+
+# The directory of the call, and numbers for those to come.
+_directory = ""
+_numbers = itertools.count()
 
 
 def prepare(arguments: list[str]) -> None:
@@ -31,6 +36,7 @@ def prepare(arguments: list[str]) -> None:
     arguments
         Those of the caller's program.
     """
+    global _mask
     place = HOME / wire.MODULES
     names = {path.name.partition(".")[0] for path in place.iterdir()} if place.is_dir() else set()
     for name in [name for name in sys.modules if name.partition(".")[0] in names]:
@@ -39,17 +45,18 @@ def prepare(arguments: list[str]) -> None:
     _variables.update(os.environb)
     _path.extend(sys.path)
     _arguments.extend(arguments)
+    _mask = _umask()
     state.around_import = _importing
     state.watch_imports()
     pickling.clear_main()
-    pickling.be_main_of(_place("main", os.getpid()))
+    pickling.be_main_of(str(HOME / f"main-{os.getpid()}"))
 
 
 def run(call: Callable[[], Any]) -> Any:
     """Run a call in an empty directory of its own, with variables and paths of its own, and return its result."""
-    _enter_empty_directory()
     if _path:
         _restore()
+    _enter_new_directory()
     value, error = outcome(call)
     if error is not None:
         raise error
@@ -59,10 +66,13 @@ def run(call: Callable[[], Any]) -> Any:
 @contextlib.contextmanager
 def _importing() -> Iterator[None]:
     """Keep what a module changes for later calls, which do not import it again."""
-    variables, path = dict(os.environb), sys.path.copy()
+    global _mask
+    variables, path, mask = dict(os.environb), sys.path.copy(), _umask()
     try:
         yield
     finally:
+        if (changed_mask := _umask()) != mask:
+            _mask = changed_mask
         changed = dict(os.environb)
         for name in variables.keys() - changed.keys():
             _variables.pop(name, None)
@@ -91,13 +101,13 @@ def outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 def clean_up(process: int) -> None:
     """Remove the files of the calls that a process has run."""
     os.chdir(HOME)
-    for kind in ("work", "main"):
-        shutil.rmtree(_place(kind, process), ignore_errors=True)
+    for place in (*HOME.glob(f"work-{process}-*"), HOME / f"main-{process}"):
+        _remove(str(place))
 
 
-@functools.cache
-def _place(kind: str, process: int) -> str:
-    return str(HOME / f"{kind}-{process}")
+def _umask() -> int:
+    os.umask(mask := os.umask(0o077))
+    return mask
 
 
 def _restore() -> None:
@@ -109,18 +119,38 @@ def _restore() -> None:
             del os.environb[name]
         os.environb.update(dict(_variables.items() - variables.items()))
     sys.path[:], sys.argv = _path, _arguments.copy()
+    os.umask(_mask)
 
 
-def _enter_empty_directory() -> None:
-    place = _place("work", os.getpid())
+def _enter_new_directory() -> None:
+    """Enter a directory that did not exist before: processes of earlier calls may still write into theirs."""
+    global _directory
+    os.chdir(HOME)
+    if _directory:
+        _remove(_directory)
+    while True:
+        _directory = f"work-{os.getpid()}-{next(_numbers)}"
+        # Of a process with the same id, there may be one that could not be removed.
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(_directory)
+            break
+    os.chdir(_directory)
+
+
+def _remove(place: str) -> None:
+    """Remove a directory, also what it makes hard to remove. What nevertheless cannot be removed stays."""
     with contextlib.suppress(OSError):
-        os.chdir(place)
-        if not os.listdir():
-            return
-        os.chdir(HOME)
-        shutil.rmtree(place)
-    os.makedirs(place, exist_ok=True)
-    os.chdir(place)
+        os.rmdir(place)
+        return
+    with contextlib.suppress(OSError):
+        os.chmod(place, 0o700)
+    for folder, names, _ in os.walk(place):
+        for name in names:
+            path = os.path.join(folder, name)
+            with contextlib.suppress(OSError):
+                if not os.path.islink(path):
+                    os.chmod(path, 0o700)
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def _exit(error: BaseException | None) -> NoReturn:

@@ -146,8 +146,7 @@ class Pool:
     def kill(self) -> None:
         """Cancel the workers now, also those that run calls, and fail all calls."""
         with self._lock:
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self.fail, concurrent.futures.CancelledError())
+            self._call_in_loop(self.fail, concurrent.futures.CancelledError())
 
     def join(self) -> None:
         """Wait for the end after `close`."""
@@ -157,14 +156,20 @@ class Pool:
             thread.join()
 
     def _wake(self) -> None:
-        if self._loop is not None and not self._is_woken:
-            self._is_woken = True
-            self._loop.call_soon_threadsafe(self.event.set)
+        if not self._is_woken:
+            self._is_woken = self._call_in_loop(self.event.set)
+
+    def _call_in_loop(self, function: Callable[..., object], *arguments: object) -> bool:
+        """Call a function in the thread, if its loop runs. The lock is held, so the loop does not close meanwhile."""
+        if self._loop is None:
+            return False
+        self._loop.call_soon_threadsafe(function, *arguments)
+        return True
 
     def _run(self) -> None:
         while True:
             try:
-                asyncio.run(self._serve())
+                asyncio.run(self._serve_until_error())
                 return
             except BaseException as error:
                 self._clean_up(error)
@@ -176,8 +181,6 @@ class Pool:
 
     def _clean_up(self, error: BaseException) -> None:
         """Cancel all workers and fail all calls."""
-        with self._lock:
-            self._loop = None
         for job in self._jobs:
             with contextlib.suppress(Exception):
                 job.cancel()
@@ -187,6 +190,14 @@ class Pool:
             calls += (call for _, call in self._waiting)
             self._waiting.clear()
         fail(calls, error)
+
+    async def _serve_until_error(self) -> None:
+        try:
+            await self._serve()
+        except BaseException:
+            with self._lock:
+                self._loop = None
+            raise
 
     async def _serve(self) -> None:
         self.event, self._failure = asyncio.Event(), None
@@ -328,10 +339,7 @@ class Pool:
     def _on_nested_done(self, worker: Worker, parent: Call, number: int, future: Future[Any]) -> None:
         """Hand the result to the worker that waits for it, in the thread of the pool."""
         with self._lock:
-            loop = self._loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(worker.reply, parent, number, future)
+            self._call_in_loop(worker.reply, parent, number, future)
 
     def _wanted(self) -> int:
         """Return how many more workers there should be."""
