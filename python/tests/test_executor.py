@@ -367,7 +367,7 @@ def test_pool_can_be_told_something_until_its_thread_has_ended() -> None:
             while pool._is_running:
                 # After the first one, the thread closes its event loop.
                 pool.kill()
-        with pytest.raises(CancelledError):
+        with pytest.raises(concurrent.futures.CancelledError):
             call.result(0)
 
 

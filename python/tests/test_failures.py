@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,18 @@ def test_result_that_exceeds_the_memory_fails_its_call_alone(client: hostler.Cli
     with pytest.raises(hostler.JobFailedError, match=r"has no result: task .* ran out of memory .* limit of 100M"):
         call(bytes, 400 << 20, **options)
     assert len(call(bytes, 1 << 20, **options)) == 1 << 20
+
+
+def test_open_files_are_not_sent(client: hostler.Client, call: Call, tmp_path: Path) -> None:
+    options = {"client": client, "cpus": 1, "memory": "100M"}
+    with open(tmp_path / "file", "w+") as file:
+        with pytest.raises(hostler.PicklingError, match=r"cannot pickle the open file .*file'"):
+            call(len, file, **options)
+        with pytest.raises(hostler.PicklingError, match="its variable `file`: cannot pickle the open file"):
+            call(lambda _: file.name, 0, **options)
+        # Not a copy of what is in it.
+        with pytest.raises(Exception, match="cannot pickle the open file '/etc/hostname'"):
+            call(open, "/etc/hostname", **options)
 
 
 def test_cluster_that_is_down_is_named(call: Call) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import linecache
 import os
 import shutil
 import sys
@@ -28,14 +29,8 @@ _directory = ""
 _numbers = itertools.count()
 
 
-def prepare(arguments: list[str]) -> None:
-    """Let functions import the caller's modules. The worker has imported its own, which may have the same names.
-
-    Parameters
-    ----------
-    arguments
-        Those of the caller's program.
-    """
+def prepare(settings: wire.Settings) -> None:
+    """Let functions import the caller's modules. The worker has imported its own, which may have the same names."""
     global _mask
     place = HOME / wire.MODULES
     names = {path.name.partition(".")[0] for path in place.iterdir()} if place.is_dir() else set()
@@ -44,7 +39,10 @@ def prepare(arguments: list[str]) -> None:
     sys.path.insert(0, str(place))
     _variables.update(os.environb)
     _path.extend(sys.path)
-    _arguments.extend(arguments)
+    _arguments.extend(settings["argv"])
+    for name, text in settings["texts"].items():
+        # Without a time, so that no file of the node replaces it.
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     _mask = _umask()
     state.around_import = _importing
     state.watch_imports()

@@ -147,6 +147,7 @@ def worker_settings(settings: Settings, chunksize: int | None) -> wire.Settings:
     return wire.Settings(
         python=list(sys.version_info[:3]),
         argv=sys.argv.copy(),
+        texts=modules.texts(),
         chunksize=chunksize,
         only=[],
         trusted=settings.trusted,

@@ -12,6 +12,7 @@ import contextvars
 import dis
 import importlib.util
 import itertools
+import linecache
 import os
 import shutil
 import site
@@ -43,6 +44,9 @@ _SUFFIXES = (".py", ".so", ".pyi")
 _all: set[str] = set()
 _imported: contextvars.ContextVar[set[str]] = contextvars.ContextVar("imported")
 _of_codes: weakref.WeakKeyDictionary[CodeType, set[str]] = weakref.WeakKeyDictionary()
+
+# Names of the files of all functions sent so far.
+_code_files: set[str] = set()
 
 # For each file, its time and size, and what it imports.
 _of_files: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {}
@@ -81,6 +85,12 @@ def note(code: CodeType) -> None:
     if names is None:
         names = _of_codes[code] = {name.partition(".")[0] for name, _ in _imports(code, "")}
     imported().update(names)
+    _code_files.add(code.co_filename)
+
+
+def texts() -> dict[str, str]:
+    """Return the files, or cells of a notebook, of the functions sent so far, by their names in tracebacks."""
+    return {name: text for name in sorted(_code_files) if (text := "".join(linecache.getlines(name)))}
 
 
 def imported() -> set[str]:

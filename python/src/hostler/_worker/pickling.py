@@ -29,6 +29,12 @@ from cloudpickle import cloudpickle as by_value
 
 from hostler._worker import classes, modules, state
 
+if int(cloudpickle.__version__.partition(".")[0]) < 3:
+    raise ImportError(
+        f"hostler needs cloudpickle 3 or newer, and {cloudpickle.__file__} is {cloudpickle.__version__}: "
+        "`pip install 'cloudpickle>=3'`"
+    )
+
 #: The type of functions with `functools.lru_cache`.
 Cached = type(functools.lru_cache(len))
 
@@ -36,6 +42,9 @@ Cached = type(functools.lru_cache(len))
 _PARAMETERS = tuple(vars(typing)[name] for name in ("ParamSpec", "TypeVarTuple") if name in vars(typing))
 
 _Alias: Any = getattr(typing, "TypeAliasType", None)
+
+# The place of the name of the file among the arguments of `types.CodeType`.
+_FILE_NAME = 10
 
 # Variables of a module itself.
 _OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__", "__cached__", "__builtins__")
@@ -95,8 +104,15 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
-        if kind is types.CodeType and not self.is_back:
-            modules.note(obj)
+        if kind is types.CodeType:
+            if not self.is_back:
+                modules.note(obj)
+            make, found = by_value._code_reduce(obj)
+            # cloudpickle gives it another name of its file, which tracebacks show.
+            return make, (*found[:_FILE_NAME], obj.co_filename, *found[_FILE_NAME + 1 :])
+        if kind is io.TextIOWrapper and obj not in (sys.stdout, sys.stderr):
+            # cloudpickle would send what is in it.
+            raise TypeError(f"cannot pickle the open file {obj.name!r}")
         if issubclass(kind, type):
             made = by_value._class_reduce(obj)
             return made if made is NotImplemented or len(made) == 2 else self._class(obj, *made)

@@ -50,7 +50,7 @@ def main() -> None:
         from hostler._worker.server import serve
 
         is_helper = sys.argv[1:] == ["helper"]
-        apart.prepare(settings["argv"])
+        apart.prepare(settings)
         serve(settings, is_helper)
         return
     groups = array.array("Q", (apart.HOME / wire.GROUPS).read_bytes())
@@ -64,7 +64,7 @@ def main() -> None:
     with open(apart.HOME / wire.RESULTS, "wb") as records, progress:
         wire.PROGRESS_FORM.pack_into(progress, 0, first, 0)
         _supervise(end, records, progress)
-        apart.prepare(settings["argv"])
+        apart.prepare(settings)
         try:
             _run(groups, end, records, progress, settings)
         finally:

@@ -46,6 +46,8 @@ class Settings(TypedDict):
     python: list[int]
     #: `sys.argv` of the caller.
     argv: list[str]
+    #: Texts of the files of the caller's functions, by their names, for tracebacks and `inspect.getsource`.
+    texts: dict[str, str]
     #: Inputs per array task; None if the task waits for calls (see `hostler._worker.server`).
     chunksize: int | None
     #: Inputs to run, one for each task; none for all of them.
