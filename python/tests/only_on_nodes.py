@@ -87,6 +87,9 @@ def only_on_nodes() -> Iterator[tuple[str, object]]:
         yield f"changes of the process with chunksize {size}", found
     with hostler.Executor(1, cpus=1, memory="300M") as executor:
         yield "changes of the process by calls", list(executor.map(change_process, range(3)))
+    os.environ["PYTHONHOME"] = sys.base_prefix
+    homes = hostler.map(lambda _: os.environ.get("PYTHONHOME"), [0], cpus=1, memory="300M")
+    yield "home of Python", next(homes) == os.environ.pop("PYTHONHOME")
     crashes = hostler.map(end_process, range(6), chunksize=6, errors="return", cpus=1, memory="300M")
     yield "crashes", [it if isinstance(it, int) else str(it).split(": task")[0] for it in crashes]
 

@@ -42,6 +42,17 @@ def test_what_a_function_captures_and_sends_is_listed(
     assert f"environment  own: {sys.executable}" in text
 
 
+def test_missing_interpreter_is_named(client: hostler.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hostler._worker.project.python_version", lambda: "3.29")
+    found = hostler.preflight(len, client=client)
+    assert (len(found.nodes), found.problems) == (2, ())
+    monkeypatch.setattr("sys.executable", "")
+    found = hostler.preflight(len, client=client)
+    assert (found.environment, found.interpreter, len(found.problems)) == ("own", None, 1)
+    assert "environment  own: none" in str(found)
+    assert "problem      this program has no Python interpreter" in str(found)
+
+
 def test_what_would_not_work_is_named(client: hostler.Client) -> None:
     found = hostler.preflight(lambda: LOCK, client=client, environment=["numpy==2.1.0"])
     assert found.environment == ("numpy==2.1.0",)

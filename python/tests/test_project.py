@@ -5,11 +5,14 @@ from __future__ import annotations
 import array
 import importlib.metadata
 import json
+import os
 import pickle
+import subprocess
 import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +42,40 @@ def test_installed_packages_become_requirements(tmp_path: Path, monkeypatch: pyt
         "from-git @ git+https://example.org/a@abc",
         "plain-package==1.2",
     ]
+
+
+def test_interpreter_is_found_from_another_directory_and_must_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = "import os, hostler; os.chdir('/'); from hostler._worker import project; print(project.interpreter())"
+    here = Path(sys.executable).parent
+    variables = {**os.environ, "PATH": here.name}
+    program = ["/usr/bin/env", "python", "-c", start]
+    done = subprocess.run(program, cwd=here.parent, env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{here}/python\n"
+    for value in ("", None, "/nowhere/blender"):
+        monkeypatch.setattr("sys.executable", value)
+        with pytest.raises(hostler.UsageError, match=r"(?s)no Python interpreter .*hint: set `sys.exec"):
+            project.write_environment(tmp_path, "own")
+
+
+def test_flags_of_python_are_passed_on() -> None:
+    show = "from hostler._worker import project; print(*project.flags())"
+    given = ["-B", "-O", "-Xint_max_str_digits=0", "-Xpycache_prefix=/nowhere"]
+    done = subprocess.run([sys.executable, *given, "-c", show], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()) == sorted(given)
+
+
+def test_old_cloudpickle_is_named() -> None:
+    use = "import cloudpickle; cloudpickle.__version__ = '2.2.1'; import hostler; hostler.map"
+    done = subprocess.run([sys.executable, "-c", use], capture_output=True, text=True)
+    assert "ImportError: hostler needs cloudpickle 3 or newer, and" in done.stderr
+
+
+@pytest.mark.parametrize(("option", "what"), [({"cpus": "2"}, "a whole number"), ({"env": ["A=1"]}, "a dictionary")])
+def test_option_of_another_type_is_named(option: Any, what: str) -> None:
+    with pytest.raises(hostler.UsageError, match=rf"^`\w+` must be {what}, and is .*, a (str|list)$"):
+        hostler.map(len, ["a"], **option)
 
 
 def test_large_package_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

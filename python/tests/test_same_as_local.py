@@ -44,6 +44,7 @@ def test_processes_and_states_of_functions_stay_their_own(client: hostler.Client
         "changes of the process with chunksize 1": [[None, False, True, "1", True, False]] * 3,
         "changes of the process with chunksize 3": [[None, False, True, "1", True, False]] * 3,
         "changes of the process by calls": [[None, False, True, "1", True, False]] * 3,
+        "home of Python": True,
         "crashes": [
             0,
             "input 1 has no result",

@@ -7,6 +7,8 @@ folders, and downloads results.
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from hostler._version import __version__
@@ -42,6 +44,9 @@ _MODULES = (
     *("errors", "options", "job", "client", "named", "mapping", "folder", "executor"),
     *("_preflight", "_delegate", "asynchronous"),
 )
+
+# Where a relative `sys.executable` leads from: the program may change its directory.
+_DIRECTORY = "" if os.path.isabs(sys.executable or os.sep) else os.getcwd()
 
 __all__ = [
     "AsyncClient",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from hostler._worker import batch, modules, pickling, project
 from hostler._worker.batch import Settings
 from hostler._worker.project import Environment
 from hostler.client import Client
-from hostler.errors import HostlerError, PicklingError
+from hostler.errors import HostlerError, PicklingError, UsageError
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Preflight:
     interpreter : str or None
         Path of the interpreter on the nodes, with ``own``.
     nodes : tuple of str
-        Nodes that have this Python.
+        Nodes that have this Python; with ``own`` all nodes, which must have the interpreter at the same path.
     left_out : tuple of str
         Packages of the operating system that are not installed on nodes, since the program has not imported them.
     problems : tuple of str
@@ -58,8 +56,8 @@ class Preflight:
     problems: tuple[str, ...]
 
     def __str__(self) -> str:
-        if self.interpreter:
-            packages = f"own: {self.interpreter}"
+        if self.environment == "own":
+            packages = f"own: {self.interpreter or 'none'}"
         else:
             packages = f"built on each node, {len(self.environment)} packages"
         rows = [
@@ -120,12 +118,20 @@ def preflight(
         except HostlerError as error:
             problems.append(error.message)
         environment = batch.on(client.info(), Settings(client, environment, {})).environment
-        project.write_environment(folder, environment)
+        is_own, interpreter = environment == "own", None
+        if is_own:
+            try:
+                interpreter = project.interpreter()
+            except UsageError as error:
+                problems.append(error.message)
+        else:
+            project.write_environment(folder, environment)
         requirements = folder / "requirements.txt"
         packages = tuple(requirements.read_text(encoding="utf-8").split("\n")[:-1]) if requirements.exists() else ()
     version = project.python_version()
-    nodes = tuple(node.name for node in client.nodes() if f"python{version}" in node.features)
-    if not nodes and environment != "own":
+    # The head does not know whether a node has the caller's interpreter.
+    nodes = tuple(node.name for node in client.nodes() if is_own or f"python{version}" in node.features)
+    if not nodes and not is_own:
         problems.append(f"no node has Python {version}")
     return Preflight(
         function=size,
@@ -133,8 +139,8 @@ def preflight(
         modules=_largest_first(sizes),
         state=_largest_first({place.replace(":", "."): len(content) for place, content in state.items()}),
         python=version,
-        environment="own" if environment == "own" else packages,
-        interpreter=os.path.abspath(sys.executable) if environment == "own" else None,
+        environment="own" if is_own else packages,
+        interpreter=interpreter,
         nodes=nodes,
         left_out=tuple(project.left_out()) if environment == "build" else (),
         problems=tuple(problems),

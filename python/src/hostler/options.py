@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TypedDict, cast
@@ -75,6 +76,7 @@ _FLAGS = {
     "priority": "--priority",
     "oom": "--oom",
 }
+_NUMBERS = ("cpus", "gpus", "priority")
 _PAIRS = {"resources": "--resource", "tags": "--tag"}
 _SWITCHES = {
     "requeue": "--requeue",
@@ -91,7 +93,7 @@ def arguments(options: Mapping[str, object]) -> list[str]:
     Raises
     ------
     UsageError
-        If an option does not exist.
+        If an option does not exist, or its value has another type.
     """
     found: list[str] = []
     for name, value in options.items():
@@ -100,6 +102,10 @@ def arguments(options: Mapping[str, object]) -> list[str]:
             raise UsageError(f"unknown option `{name}`", "usage", (f"known options: {known}",))
         if value is None or value is False:
             continue
+        if name in _NUMBERS and not isinstance(value, numbers.Integral):
+            raise UsageError(f"`{name}` must be a whole number, and is {value!r}, a {type(value).__name__}", "usage")
+        if name in ("env", *_PAIRS) and not isinstance(value, Mapping):
+            raise UsageError(f"`{name}` must be a dictionary, and is {value!r}, a {type(value).__name__}", "usage")
         if name in _SWITCHES:
             found.append(_SWITCHES[name])
         elif name == "env":

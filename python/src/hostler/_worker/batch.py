@@ -69,6 +69,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what no map can have."""
+        arguments(self.options)
         if any(number is not None and number < 1 for number in (self.chunksize, self.max_workers)):
             raise UsageError("chunksize and max_workers must be at least 1", "usage")
 
@@ -171,6 +172,8 @@ def submission(folder: Path, name: str, tasks: int, at_once: int | None, setting
     entry = project.write_environment(folder, settings.environment)
     options = Options(name=re.sub(r"[^A-Za-z0-9_.-]", "", name) or "map")
     options.update(settings.options)
+    if settings.environment == "own" and "PYTHONHOME" in os.environ:
+        options["env"] = {"PYTHONHOME": os.environ["PYTHONHOME"], **(options.get("env") or {})}
     limit = f"%{at_once}" if at_once else ""
     return [*arguments(options), f"--array=0-{tasks - 1}{limit}", str(folder), *entry]
 

@@ -191,7 +191,7 @@ class LocalJob(WorkerJob):
                 with its, open(place / "stderr", "wb") as stderr:
                     self._processes.append(
                         subprocess.Popen(
-                            [sys.executable, *project.flags(), "main.py"],
+                            [project.interpreter(), *project.flags(), "main.py"],
                             cwd=place,
                             env={**os.environ, **(settings.options.get("env") or {})},
                             stdin=its.fileno(),

@@ -27,6 +27,7 @@ from typing import Any, cast
 import cloudpickle
 from cloudpickle import cloudpickle as by_value
 
+from hostler import _DIRECTORY
 from hostler._worker import meaning, modules, parts, pickling, state, wire
 from hostler._worker.task import Starred
 from hostler.errors import PicklingError, UsageError
@@ -264,8 +265,7 @@ def write_environment(folder: Path, environment: Environment) -> list[str]:
         If there is no such environment.
     """
     if environment == "own":
-        # The executable refuses a path with `..`.
-        return [os.path.abspath(sys.executable), "--", *flags(), "main.py"]
+        return [interpreter(), "--", *flags(), "main.py"]
     if isinstance(environment, str) and environment != "build":
         raise UsageError(
             f"there is no environment `{environment}`",
@@ -281,13 +281,44 @@ def write_environment(folder: Path, environment: Environment) -> list[str]:
 
 def flags() -> list[str]:
     """Return the flags of this Python, such as `-O`, with which `multiprocessing` starts processes as well."""
-    return cast("list[str]", subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]
+    found: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    # Also from variables such as PYTHONPYCACHEPREFIX, which are not sent. -1 is the default.
+    if (digits := getattr(sys.flags, "int_max_str_digits", -1)) != -1:
+        found.append(f"-Xint_max_str_digits={digits}")
+    if sys.pycache_prefix:
+        found.append(f"-Xpycache_prefix={os.path.abspath(sys.pycache_prefix)}")
+    return found
+
+
+def interpreter() -> str:
+    """Return the absolute path of this interpreter.
+
+    Raises
+    ------
+    UsageError
+        If the program has none, as one that only contains Python.
+    """
+    if not (sys.executable and os.access(_executable_path(), os.X_OK)):
+        raise UsageError(
+            f"this program has no Python interpreter for its functions: `sys.executable` is {sys.executable!r}",
+            "usage",
+            (
+                f"set `sys.executable` to the path of a Python {python_version()} with the packages of the program",
+                'or choose environment="build" on a cluster, or a list of requirements',
+            ),
+        )
+    return _executable_path()
+
+
+def _executable_path() -> str:
+    # Without `..`, which the executable `hostler` refuses.
+    return os.path.abspath(os.path.join(_DIRECTORY, sys.executable or ""))
 
 
 def described_environment(folder: Path, environment: Environment) -> str:
     """Return a digest of what `write_environment` has written."""
     files = [folder / ".python-version", folder / "requirements.txt"]
-    own = os.path.abspath(sys.executable) if environment == "own" else ""
+    own = interpreter() if environment == "own" else ""
     return meaning.of([own, *(it.read_text() for it in files if it.exists())])
 
 
@@ -337,7 +368,7 @@ def check_sandbox(environment: Environment, options: Options) -> None:
     hidden = tuple(os.path.join(place, "") for place in ("/home", "/root", "/tmp", os.path.expanduser("~")))
     if not has_image and not (options.get("sandbox") and any(path.startswith(hidden) for path in _interpreter())):
         return
-    what = "an image has its own interpreter" if has_image else f"a sandbox hides {os.path.abspath(sys.executable)}"
+    what = "an image has its own interpreter" if has_image else f"a sandbox hides {_executable_path()}"
     raise UsageError(
         f'environment="own" does not work here: {what}',
         "usage",
@@ -366,7 +397,7 @@ def _is_hidden() -> bool:
 
 def _interpreter() -> list[str]:
     """Return the paths that this interpreter needs."""
-    found = [os.path.abspath(sys.executable), os.path.realpath(sys.executable)]
+    found = [_executable_path(), os.path.realpath(_executable_path())]
     return [*found, *(os.path.join(prefix, "") for prefix in (sys.prefix, sys.base_prefix))]
 
 
