@@ -180,6 +180,12 @@ def test_arguments_of_display_have_their_effect(run: Run, monkeypatch: pytest.Mo
             "handle = display('first', display_id=True)\n"
             "handle.update('second')\n"
             "display(3, unknown=threading.Lock())\n"
+            "seen = [1]\n"
+            "display(seen)\n"
+            "seen.append(2)\n"
+            "from IPython.display import display, publish_display_data\n"
+            "display('of IPython')\n"
+            "publish_display_data({'text/plain': 'raw'})\n"
             "del handle"
         )
     )
@@ -189,7 +195,14 @@ def test_arguments_of_display_have_their_effect(run: Run, monkeypatch: pytest.Mo
     ]
     (_, first), (objects, second), *rest = shown[2:]
     assert (objects, second) == (("second",), {"update": True, **first})
-    assert rest == [((3,), {})], "what cannot be pickled is left out"
+    assert rest == [
+        # Without what cannot be pickled.
+        ((3,), {}),
+        (([1],), {}),
+        (("of IPython",), {}),
+        (({"text/plain": "raw"},), {"raw": True, "metadata": None}),
+    ]
+    assert run("import IPython\nseen, display is IPython.display.display") == ([1, 2], True)
 
 
 @pytest.mark.parametrize(

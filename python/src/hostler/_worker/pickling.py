@@ -195,6 +195,16 @@ class _BackPickler(_Pickler):
     origin = staticmethod(_origin_back)
 
 
+class _CellPickler(_BackPickler):
+    """Pickles what becomes of a cell. Its functions take no variables along: they use those of the notebook."""
+
+    def _dynamic_function_reduce(self, func: types.FunctionType) -> tuple[Any, ...]:
+        found = super()._dynamic_function_reduce(func)
+        if func.__globals__ is main_variables():
+            found[2][1]["__globals__"] = {}
+        return found
+
+
 def pickler(file: Any, buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None) -> Any:
     """Return what pickles one value after another for calls."""
     return _Pickler(file, buffer_callback=buffer_callback)
@@ -230,11 +240,16 @@ def dumps_placed(value: object) -> bytes:
     return file.getvalue()
 
 
-def dumps_back(value: object) -> bytes:
+def dumps_back(value: object, kind: type[_BackPickler] = _BackPickler) -> bytes:
     """Pickle what becomes of a call."""
     file = io.BytesIO()
-    _BackPickler(file).dump(value)
+    kind(file).dump(value)
     return file.getvalue()
+
+
+def dumps_of_cell(value: object) -> bytes:
+    """Pickle what becomes of a cell."""
+    return dumps_back(value, _CellPickler)
 
 
 def _slots(kind: type) -> tuple[str, ...]:

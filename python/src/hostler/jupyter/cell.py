@@ -63,7 +63,8 @@ class Done:
     Attributes
     ----------
     values : bytes
-        The pickled variables as a dictionary, the value of the last expression, and a list of `Displayed`.
+        The pickled variables as a dictionary, the value of the last expression, and the pickled arguments
+        of each call of `display`.
     modules : dict
         Imported modules by variable.
     deleted : tuple of str
@@ -105,33 +106,49 @@ class Figure:
         return self.png
 
 
-#: Positional and other arguments of a call of `display`.
-Displayed = tuple[tuple[Any, ...], dict[str, Any]]
-
-
 class _Handle:
     """Stands for what IPython returns for something that is displayed with an id."""
 
-    def __init__(self, displayed: list[Displayed], display_id: str) -> None:
+    def __init__(self, displayed: list[bytes], display_id: str) -> None:
         self._displayed = displayed
         self.display_id = display_id
 
     def display(self, *objects: object, **keywords: Any) -> None:
         """Display something else with the same id."""
-        self._displayed.append((objects, {**keywords, "display_id": self.display_id}))
+        self._displayed.append(_as_it_is(objects, {**keywords, "display_id": self.display_id}))
 
     def update(self, *objects: object, **keywords: Any) -> None:
         """Display something else in its place."""
         self.display(*objects, **keywords, update=True)
 
 
-def _display(displayed: list[Displayed], *objects: object, **keywords: Any) -> _Handle | None:
+def _display(displayed: list[bytes], *objects: object, **keywords: Any) -> _Handle | None:
     """Note what a cell displays, with all arguments of `display`, for the notebook."""
     display_id = keywords.get("display_id")
     if display_id is True:
         display_id = keywords["display_id"] = os.urandom(16).hex()
-    displayed.append((objects, keywords))
+    displayed.append(_as_it_is(objects, keywords))
     return _Handle(displayed, display_id) if display_id else None
+
+
+def _display_with_ipython(displayed: list[bytes]) -> None:
+    """Have the functions of IPython do as `display`, if the node has it. Without a shell, they would print."""
+    try:
+        places = [importlib.import_module(f"IPython.{name}") for name in ("core.display_functions", "display")]
+    except ImportError:
+        return
+
+    # With their names, the notebook gets its own ones for them.
+    @functools.wraps(places[0].display)
+    def display(*objects: object, **keywords: Any) -> _Handle | None:
+        return _display(displayed, *objects, **keywords)
+
+    @functools.wraps(places[0].publish_display_data)
+    def publish_display_data(data: object, metadata: object = None, **keywords: Any) -> None:
+        _display(displayed, data, raw=True, metadata=metadata, **keywords)
+
+    for place in places:
+        vars(place).update(display=display, publish_display_data=publish_display_data)
 
 
 def compiled(source: str, name: str, flags: int) -> tuple[CodeType, CodeType | None]:
@@ -178,20 +195,23 @@ def run(cell: Cell) -> Done:
     """Run a cell. Its exception is part of what is returned."""
     for module in cell.imports:
         importlib.import_module(module)
+    displayed: list[bytes] = []
+    vars(builtins)["display"] = functools.partial(_display, displayed)
+    # To import it takes a moment.
+    if "IPython" in cell.source or b"IPython" in cell.variables:
+        _display_with_ipython(displayed)
     # Values that were set in modules may have brought variables.
     namespace = pickling.main_variables()
     namespace.update(pickle.loads(cell.variables))
     # The memory belongs to the cell.
     cell.variables = b""
     before = {name: (value, _fingerprint(value)) for name, value in pickling.main_values().items()}
-    displayed: list[Displayed] = []
-    vars(builtins)["display"] = functools.partial(_display, displayed)
     linecache.cache[cell.name] = (len(cell.source), None, cell.source.splitlines(keepends=True), cell.name)
     # As in a notebook, also SystemExit and KeyboardInterrupt belong to the cell.
     value, error = apart.outcome(
         lambda: _evaluate(compiled(cell.source, cell.name, cell.flags), namespace),
     )
-    displayed += [((figure,), {}) for figure in _figures()]
+    displayed += [_as_it_is((figure,), {}) for figure in _figures()]
     after = pickling.main_values()
     changed = {
         name: value
@@ -267,18 +287,23 @@ def _figures() -> list[Figure | Text]:
     return found
 
 
-def _packed(values: dict[str, Any], value: object, displayed: list[Displayed]) -> tuple[bytes, dict[str, str]]:
+def _packed(values: dict[str, Any], value: object, displayed: list[bytes]) -> tuple[bytes, dict[str, str]]:
     """Pickle what goes back. Return also the variables that cannot be pickled, and why."""
     try:
-        return pickling.dumps_back((values, value, displayed)), {}
+        return pickling.dumps_of_cell((values, value, displayed)), {}
     except Exception:
         lost = {name: why for name, found in values.items() if (why := _refusal(found))}
         kept = {name: found for name, found in values.items() if name not in lost}
-        shown = [
-            (tuple(_shown(item) for item in objects), {name: it for name, it in keywords.items() if not _refusal(it)})
-            for objects, keywords in displayed
-        ]
-        return pickling.dumps_back((kept, _shown(value), shown)), lost
+        return pickling.dumps_of_cell((kept, _shown(value), displayed)), lost
+
+
+def _as_it_is(objects: tuple[object, ...], keywords: dict[str, Any]) -> bytes:
+    """Pickle arguments of `display`, which the cell may change afterwards."""
+    try:
+        return pickling.dumps_of_cell((objects, keywords))
+    except Exception:
+        kept = {name: value for name, value in keywords.items() if not _refusal(value)}
+        return pickling.dumps_of_cell((tuple(_shown(value) for value in objects), kept))
 
 
 def _shown(value: object) -> object:
@@ -294,7 +319,7 @@ def _repr(value: object) -> str:
 
 def _refusal(value: object) -> str:
     try:
-        pickling.dumps_back(value)
+        pickling.dumps_of_cell(value)
     except Exception as error:
         return f"a {type(value).__qualname__} cannot be pickled: {error}"
     return ""

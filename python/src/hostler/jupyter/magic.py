@@ -356,7 +356,8 @@ def _received(shell: Any, job: Job, done: object) -> Any:
         raise RemoteError(f"job {job.id} returned something else than the variables of a cell", "remote")
     error = _failure(job, done.node, done.failure) if done.failure else None
     try:
-        values, value, displayed = cells.load(done.values, shell.user_ns)
+        values, value, calls = cells.load(done.values, shell.user_ns)
+        displayed = [cells.load(call, shell.user_ns) for call in calls]
     except Exception as cause:
         if error is not None:
             raise error from error.__cause__
