@@ -581,10 +581,16 @@ def test_kernels_are_added_listed_and_removed(client: hostler.Client, capsys: py
     assert not file.exists()
     assert command.main(["remove", "python3"]) == 1
     assert "no kernel `python3` was added" in capsys.readouterr().err
-    for wrong, why in (("--gpuz=1", "--gpuz"), ("--requirements=nofile.txt", "nofile.txt is not a file")):
+    names = [(f"--name={name}", f"`{name}` cannot be the name") for name in ("", ".", "..", "../x", "\u00fc")]
+    for wrong, why in (
+        *names,
+        ("--gpuz=1", "--gpuz"),
+        ("--requirements=nofile.txt", "nofile.txt is not a file"),
+        ("--python=/nosuch", "`--python /nosuch` is not a program on this machine"),
+    ):
         assert command.main(["add", "--name", "wrong", wrong]) == 1
         assert why in capsys.readouterr().err
-    assert not file.with_name("wrong").exists()
+    assert sorted(path.name for path in file.parents[1].iterdir()) == ["hostler"]
 
 
 def test_options_of_the_kernel_are_told_from_those_of_the_job() -> None:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -149,13 +150,21 @@ def _add(given: argparse.Namespace) -> int:
 
 
 def _check(given: argparse.Namespace) -> None:
-    """Refuse what cannot work: a file that does not exist, or unknown options. Say what does not work today."""
+    """Refuse what cannot work: a wrong name, a missing file, or unknown options. Say what does not work today."""
+    # Jupyter would replace the directory of all kernels for `.`.
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", given.name):
+        hint = "use letters without accents, digits, `-`, `_` and `.`, e.g. --name=big"
+        raise UsageError(f"`{given.name}` cannot be the name of a kernel", "usage", (hint,))
     if given.requirements and not os.path.isfile(given.requirements):
         raise UsageError(f"{given.requirements} is not a file", "usage")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "kernel.py").touch()
         try:
-            Client(given.head)._ask("submit", "--dry-run", *_options(given).submit, folder, "kernel.py")
+            client = Client(given.head)
+            # The nodes of `hostler up` are on this machine.
+            if given.python is not None and client.info()["head"]["embedded"] and not shutil.which(given.python):
+                raise UsageError(f"`--python {given.python}` is not a program on this machine", "usage")
+            client._ask("submit", "--dry-run", *_options(given).submit, folder, "kernel.py")
         except (RefusedError, UnreachableError) as error:
             print(f"note: the kernel is added, but cannot start now: {error.message}", file=sys.stderr)
 
