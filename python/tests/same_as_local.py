@@ -592,14 +592,18 @@ def directory_is_emptied_removed_and_changed(run: Run) -> object:
 
 @case
 def directories_that_a_child_or_a_mode_keeps(run: Run) -> object:
-    def leave(number: int) -> tuple[list[str], int]:
+    def leave(number: int) -> tuple[list[str], list[str]]:
         found = os.listdir()
-        os.mkdir("cache", 0o500)
-        if number < 2:
-            subprocess.Popen(["sh", "-c", "sleep 0.3; echo of another call > late"])
+        late = "sleep 0.3; echo of another call > late"
+        if number == 0:
+            # When the call has ended, it has another parent.
+            subprocess.run(["sh", "-c", f"({late}) >/dev/null &"], check=True)
+        elif number == 1:
+            subprocess.Popen(["sh", "-c", late])
         else:
+            os.mkdir("cache", 0o500)
             time.sleep(0.6)
-        return found, len(os.listdir())
+        return found, os.listdir()
 
     return list(run(leave, range(4)))
 

@@ -6,7 +6,9 @@ import contextlib
 import itertools
 import linecache
 import os
+import resource
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -24,8 +26,9 @@ _path: list[str] = []
 _arguments: list[str] = []
 _mask = 0o022
 
-# The directory of the call, and numbers for those to come.
+# The directory of the call, its state at the start, and numbers for those to come.
 _directory = ""
+_state: object = None
 _numbers = itertools.count()
 
 
@@ -54,7 +57,7 @@ def run(call: Callable[[], Any]) -> Any:
     """Run a call in an empty directory of its own, with variables and paths of its own, and return its result."""
     if _path:
         _restore()
-    _enter_new_directory()
+    _enter_empty_directory()
     value, error = outcome(call)
     if error is not None:
         raise error
@@ -120,19 +123,37 @@ def _restore() -> None:
     os.umask(_mask)
 
 
-def _enter_new_directory() -> None:
-    """Enter a directory that did not exist before: processes of earlier calls may still write into theirs."""
-    global _directory
+def _enter_empty_directory() -> None:
+    """Enter a directory where no earlier call, and no process that one has started, has a file or can create one."""
+    global _directory, _state
+    with contextlib.suppress(OSError):
+        os.chdir(_directory)
+        # A new one takes longer than many calls.
+        if _state == _state_now() and not os.listdir():
+            return
     os.chdir(HOME)
     if _directory:
         _remove(_directory)
     while True:
-        _directory = f"work-{os.getpid()}-{next(_numbers)}"
+        _directory = str(HOME / f"work-{os.getpid()}-{next(_numbers)}")
         # Of a process with the same id, there may be one that could not be removed.
         with contextlib.suppress(FileExistsError):
             os.mkdir(_directory)
             break
     os.chdir(_directory)
+    _state = _state_now()
+
+
+def _state_now() -> object:
+    """Return what changes if the current directory gets another mode, or this process has started others."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        # Those that it has waited for have used some time, unless the kernel does not count them.
+        if signal.getsignal(signal.SIGCHLD) is not signal.SIG_IGN:
+            return os.stat(".").st_mode, resource.getrusage(resource.RUSAGE_CHILDREN)
+    # There is a child: a new object, which equals no other one.
+    return object()
 
 
 def _remove(place: str) -> None:
