@@ -60,7 +60,7 @@ def test_interpreter_is_found_from_another_directory_and_must_exist(
 
 
 def test_flags_of_python_are_passed_on() -> None:
-    show = "from hostler._worker import project; print(*project.flags())"
+    show = "from hostler._worker import helper; print(*helper.flags())"
     given = ["-B", "-O", "-Xint_max_str_digits=0", "-Xpycache_prefix=/nowhere"]
     done = subprocess.run([sys.executable, *given, "-c", show], capture_output=True, text=True, check=True)
     assert sorted(done.stdout.split()) == sorted(given)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -22,6 +23,17 @@ from hostler._worker.records import is_header
 ARGUMENT = "helper"
 
 _READ_BYTES = 1 << 18
+
+
+def flags() -> list[str]:
+    """Return the flags of this Python, such as `-O`, with which `multiprocessing` starts processes as well."""
+    found: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    # Also from variables such as PYTHONPYCACHEPREFIX, which are not sent. -1 is the default.
+    if (digits := getattr(sys.flags, "int_max_str_digits", -1)) != -1:
+        found.append(f"-Xint_max_str_digits={digits}")
+    if sys.pycache_prefix:
+        found.append(f"-Xpycache_prefix={os.path.abspath(sys.pycache_prefix)}")
+    return found
 
 
 class Helper:
@@ -45,7 +57,9 @@ class Helper:
     def __init__(self, place: Path, relay: Callable[[Helper, wire.Header, bytes], None]) -> None:
         self.connection, its = socket.socketpair()
         with its:
-            self._process = subprocess.Popen([sys.executable, "main.py", ARGUMENT], cwd=place, stdin=its.fileno())
+            self._process = subprocess.Popen(
+                [sys.executable, *flags(), "main.py", ARGUMENT], cwd=place, stdin=its.fileno()
+            )
         self._relay = relay
         self._lock = threading.Lock()
         self._number: int | None = None

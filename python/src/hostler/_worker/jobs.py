@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hostler import _executable
-from hostler._worker import batch, project, server
+from hostler._worker import batch, helper, project, server
 from hostler._worker.batch import Settings
 from hostler.client import Client
 from hostler.errors import HostlerError, UnreachableError
@@ -191,7 +191,7 @@ class LocalJob(WorkerJob):
                 with its, open(place / "stderr", "wb") as stderr:
                     self._processes.append(
                         subprocess.Popen(
-                            [project.interpreter(), *project.flags(), "main.py"],
+                            [project.interpreter(), *helper.flags(), "main.py"],
                             cwd=place,
                             env={**os.environ, **(settings.options.get("env") or {})},
                             stdin=its.fileno(),

@@ -17,7 +17,6 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ import cloudpickle
 from cloudpickle import cloudpickle as by_value
 
 from hostler import _DIRECTORY
-from hostler._worker import meaning, modules, parts, pickling, state, wire
+from hostler._worker import helper, meaning, modules, parts, pickling, state, wire
 from hostler._worker.task import Starred
 from hostler.errors import PicklingError, UsageError
 from hostler.options import Options
@@ -265,7 +264,7 @@ def write_environment(folder: Path, environment: Environment) -> list[str]:
         If there is no such environment.
     """
     if environment == "own":
-        return [interpreter(), "--", *flags(), "main.py"]
+        return [interpreter(), "--", *helper.flags(), "main.py"]
     if isinstance(environment, str) and environment != "build":
         raise UsageError(
             f"there is no environment `{environment}`",
@@ -277,17 +276,6 @@ def write_environment(folder: Path, environment: Environment) -> list[str]:
     if requirements:
         (folder / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
     return ["main.py"]
-
-
-def flags() -> list[str]:
-    """Return the flags of this Python, such as `-O`, with which `multiprocessing` starts processes as well."""
-    found: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    # Also from variables such as PYTHONPYCACHEPREFIX, which are not sent. -1 is the default.
-    if (digits := getattr(sys.flags, "int_max_str_digits", -1)) != -1:
-        found.append(f"-Xint_max_str_digits={digits}")
-    if sys.pycache_prefix:
-        found.append(f"-Xpycache_prefix={os.path.abspath(sys.pycache_prefix)}")
-    return found
 
 
 def interpreter() -> str:
