@@ -99,7 +99,7 @@ pub struct Rounds<R> {
     first_ended: [Option<Timestamp>; 2],
     /// The earliest time of the next search for jobs to forget, after a failed search.
     forget_from: Timestamp,
-    /// When the round took a tick.
+    /// When the round took a tick as its last command.
     ticked_at: Option<Timestamp>,
     events: Vec<Stamped>,
     changes: Changes,
@@ -150,9 +150,7 @@ impl<R> Rounds<R> {
         now: Now,
     ) -> Option<Refusal> {
         let Input { command, blobs, environment, reply } = input;
-        if matches!(command, Command::Tick) {
-            self.ticked_at = Some(now.at);
-        }
+        self.ticked_at = matches!(command, Command::Tick).then_some(now.at);
         let known = match &command {
             Command::Submit { key, .. } => state.job_of_key(*key).or(ended.of_key()),
             _ => None,

@@ -512,16 +512,6 @@ fn switching_off_a_node_with_a_task_is_refused() {
 }
 
 #[test]
-fn head_rests_after_the_last_node_has_left_the_plan() {
-    for wait_ms in [0, 700_000] {
-        let mut head = three_nodes_off();
-        head.power(PowerCommand::Plan(Box::new(plan(&[])))).expect("a plan is never refused");
-        head.pass_ms(wait_ms);
-        assert!(head.deadline().is_none_or(|at| at > head.now.at), "{:?}", head.deadline());
-    }
-}
-
-#[test]
 fn energy_is_estimated_from_the_figures_of_the_plan() {
     let mut head = three_nodes_off();
     let meter = |head: &Head| head.state.power.node(&name("r2")).expect("the plan lists the node").meter;

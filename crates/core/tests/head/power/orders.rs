@@ -237,3 +237,13 @@ fn orders_for_a_node_that_has_never_joined_reach_no_controller() {
     }
     assert_eq!(head.pending_orders(), []);
 }
+
+#[test]
+fn head_rests_after_the_last_node_has_left_the_plan() {
+    for wait_ms in [0, 700_000] {
+        let mut head = three_nodes_off();
+        head.power(PowerCommand::Plan(Box::new(plan(&[])))).expect("a plan is never refused");
+        head.pass_ms(wait_ms);
+        assert!(head.deadline().is_none_or(|at| at > head.now.at), "{:?}", head.deadline());
+    }
+}
