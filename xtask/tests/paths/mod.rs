@@ -72,6 +72,7 @@ pub(crate) const PATHS: [(&str, &[&str]); 7] = [
             "agent/src/provision/stage.rs",
             "agent/src/runs/collect.rs",
             "agent/src/runs/directory.rs",
+            "agent/src/runs/last_job.rs",
             "agent/src/runs/leaves.rs",
             "agent/src/runs/output.rs",
             "agent/src/start.rs",

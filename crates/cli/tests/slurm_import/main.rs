@@ -276,7 +276,7 @@ fn bad_files_are_refused_and_change_nothing() {
     let file = write("slurm.conf", good.as_bytes());
     for (dump, expected) in [
         ("name,uid\nada,2000\n", "dump:1: a line has the form Kind - 'name':Key=value"),
-        ("Cluster - 'c'\nUser - '-x'\n", "dump:2: `-x` is not a user name"),
+        ("Cluster - 'c'\nUser - '-x'\n", "dump:2: `-x` is not a name of a user or group"),
     ] {
         let dump = write("dump", dump.as_bytes());
         let said = site.cluster.fails(&["import", "slurm", &file, "--accounts", &dump]);

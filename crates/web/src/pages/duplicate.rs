@@ -12,8 +12,8 @@ use crate::api::Refused;
 use crate::form::Fields;
 use crate::notice::Notice;
 use crate::page::{Frame, render};
-use crate::url::Url;
 use crate::shell;
+use crate::url::Url;
 
 #[derive(Template)]
 #[template(path = "duplicate.html")]

@@ -186,7 +186,7 @@ fn accounts_become_groups_and_quotas() {
 
     let cluster = "Cluster - 'c'\n";
     for (dump, expected) in [
-        (format!("{cluster}User - '-x'"), "dump:2: `-x` is not a user name"),
+        (format!("{cluster}User - '-x'"), "dump:2: `-x` is not a name of a user or group"),
         (format!("{cluster}Account - 'a':GrpTRES=cpu"), "dump:2: GrpTRES=cpu: `cpu` is not of the form name=amount"),
         (format!("{cluster}Account - 'a':GrpJobs=many"), "dump:2: GrpJobs=many is not a number"),
         (
