@@ -86,10 +86,11 @@ impl Link<'_> {
             return Err(error).context("the agent was not accepted");
         }
         for run in live.into_iter().filter(|run| self.head.engine.state().active(*run).is_none()) {
-            let does = match self.head.engine.state().node(self.node).is_some_and(|node| node.strays.contains(&run)) {
-                true => "goes on, and the node gets no other jobs until it is resumed",
-                false => "ends there",
-            };
+            let state = self.head.engine.state();
+            let is_kept = state.node(self.node).is_some_and(|it| it.drain.is_some() && it.unknown_runs.contains(&run));
+            drop(state);
+            let does =
+                if is_kept { "goes on, and the node gets no other jobs until it is resumed" } else { "ends there" };
             tracing::warn!(node = %self.node, %run, "a node has a run that this head does not know or has given up; it {does}");
         }
         let welcome = link.welcome(&self.head.engine.state(), self.head.engine.now().at);

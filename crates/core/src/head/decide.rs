@@ -398,10 +398,7 @@ fn decide_drain(state: &State, name: &NodeName, by: &str, reason: Option<&str>) 
 
 fn decide_resume(state: &State, name: &NodeName) -> Result<Vec<Event>, Refusal> {
     let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
-    // An agent that is not connected keeps unknown runs until its next hello.
-    let ends_strays = node.drain.is_some() && node.link.is_some() && !node.strays.is_empty();
-    let strays = ends_strays.then(|| Event::StraysFound { node: name.clone(), runs: BTreeSet::new() });
-    Ok(strays.into_iter().chain(node.drain.iter().map(|_| Event::NodeResumed { node: name.clone() })).collect())
+    Ok(node.drain.iter().map(|_| Event::NodeResumed { node: name.clone() }).collect())
 }
 
 fn decide_remove_node(state: &State, name: &NodeName, by: &str) -> Result<Vec<Event>, Refusal> {
@@ -446,7 +443,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
         }
     }
     events.extend(numbers_to_skip(state, hello).map(|last| Event::NumbersSkipped { last }));
-    events.extend(strays(state, &hello.node, &holds));
+    events.extend(unknown_runs(state, &hello.node, &holds));
     events.push(Event::Connected {
         node: hello.node.clone(),
         connection,
@@ -477,27 +474,35 @@ fn numbers_to_skip(state: &State, hello: &AgentHello) -> Option<JobId> {
     (seen >= next).then(|| seen.min(JobId(next.0 + MOST)))
 }
 
-/// Returns the events that keep runs of jobs that this head never had, until an operator has looked at them. The node is
+/// Returns the events that keep runs of jobs that this head never had, until an operator resumes the node. The node is
 /// drained, because the head does not know what the runs use.
-fn strays(state: &State, name: &NodeName, holds: &[RunId]) -> Vec<Event> {
-    let runs: BTreeSet<RunId> = holds.iter().copied().filter(|run| state.is_stray(run.task.job)).collect();
+fn unknown_runs(state: &State, name: &NodeName, holds: &[RunId]) -> Vec<Event> {
+    const WHY: &str = "runs jobs that this head does not know";
+    const MOST_NAMED: usize = 10;
+    let runs: BTreeSet<RunId> = holds.iter().copied().filter(|run| state.is_unknown(run.task.job)).collect();
     let known = state.node(name);
-    if known.map_or(runs.is_empty(), |node| node.strays == runs) {
-        // An operator has resumed the node while its agent was away.
-        let may_end = !runs.is_empty() && known.is_some_and(|node| node.drain.is_none());
-        return may_end.then(|| Event::StraysFound { node: name.clone(), runs: BTreeSet::new() }).into_iter().collect();
+    let before = known.map(|node| &node.unknown_runs);
+    if before.map_or(runs.is_empty(), |before| *before == runs) {
+        return Vec::new();
     }
-    let mut events = vec![Event::StraysFound { node: name.clone(), runs: runs.clone() }];
-    if !runs.is_empty() {
-        let jobs: BTreeSet<String> = runs.iter().map(|run| run.task.job.to_string()).collect();
-        let jobs: Vec<String> = jobs.into_iter().collect();
+    let mut events = vec![Event::UnknownRuns { node: name.clone(), runs: runs.clone() }];
+    if before.is_none_or(|before| !runs.is_subset(before)) {
+        let jobs: BTreeSet<JobId> = runs.iter().map(|run| run.task.job).collect();
+        let named: Vec<String> = jobs.iter().take(MOST_NAMED).map(ToString::to_string).collect();
+        let more =
+            jobs.len().checked_sub(MOST_NAMED + 1).map_or_else(String::new, |more| format!(" and {} more", more + 1));
         let why = format!(
-            "runs jobs that this head does not know ({}), because it was restored from an older backup; `hostler node resume {name}` ends them and deletes their files",
-            jobs.join(", ")
+            "{WHY} ({}{more}): an older backup of the head was restored, or the node was in another cluster; `hostler node resume {name}` ends them and deletes their files",
+            named.join(", ")
         );
-        let earlier = known.and_then(|node| node.drain.as_ref()?.reason.clone()).filter(|it| !it.contains(&why));
-        let reason = earlier.map_or_else(|| why.clone(), |earlier| format!("{earlier}; {why}"));
-        events.push(Event::NodeDrained { node: name.clone(), by: "hostler".to_owned(), reason: Some(reason) });
+        let drain = known.and_then(|node| node.drain.as_ref());
+        let by = drain.map_or("hostler", |drain| &drain.by).to_owned();
+        let earlier = drain.and_then(|drain| drain.reason.as_deref()?.split(WHY).next()).filter(|it| !it.is_empty());
+        let reason = match earlier.map(|earlier| earlier.trim_end_matches("; ")) {
+            Some(earlier) => format!("{earlier}; {why}"),
+            None => why,
+        };
+        events.push(Event::NodeDrained { node: name.clone(), by, reason: Some(reason) });
     }
     events
 }

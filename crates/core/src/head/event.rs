@@ -337,7 +337,7 @@ pub enum Event {
     },
     /// The runs on a node of jobs that this head does not know because it was restored from a backup. They go on until an
     /// operator resumes the node.
-    StraysFound {
+    UnknownRuns {
         /// The node's name.
         node: NodeName,
         /// All such runs on the node.
@@ -441,7 +441,7 @@ impl Event {
             | Self::SettingChanged { .. }
             | Self::Forgotten { .. }
             | Self::NumbersSkipped { .. }
-            | Self::StraysFound { .. }
+            | Self::UnknownRuns { .. }
             | Self::Users(_)
             | Self::Partitions(_) => true,
         }

@@ -99,8 +99,8 @@ pub struct Rounds<R> {
     first_ended: [Option<Timestamp>; 2],
     /// The earliest time of the next search for jobs to forget, after a failed search.
     forget_from: Timestamp,
-    /// When the round took a tick as its last command.
-    ticked_at: Option<Timestamp>,
+    /// When the round took a tick that changed nothing, if no other command followed.
+    idle_tick: Option<Timestamp>,
     events: Vec<Stamped>,
     changes: Changes,
     blobs: Vec<(Digest, Vec<u8>)>,
@@ -120,7 +120,7 @@ impl<R> Rounds<R> {
             // Unknown until the first search of the store.
             first_ended: [Some(Timestamp(0)); 2],
             forget_from: Timestamp(0),
-            ticked_at: None,
+            idle_tick: None,
             events: Vec::new(),
             changes: Changes::default(),
             blobs: Vec::new(),
@@ -150,12 +150,13 @@ impl<R> Rounds<R> {
         now: Now,
     ) -> Option<Refusal> {
         let Input { command, blobs, environment, reply } = input;
-        self.ticked_at = matches!(command, Command::Tick).then_some(now.at);
         let known = match &command {
             Command::Submit { key, .. } => state.job_of_key(*key).or(ended.of_key()),
             _ => None,
         };
+        self.idle_tick = None;
         let outcome = decide(state, &command, ended, now).map(|events| {
+            self.idle_tick = (matches!(command, Command::Tick) && events.is_empty()).then_some(now.at);
             for event in events {
                 self.apply(state, moves, Stamped { now, event });
             }
@@ -185,11 +186,12 @@ impl<R> Rounds<R> {
         loop {
             let events = follow_up(state, now);
             if events.is_empty() {
-                let ticked = self.ticked_at.take();
+                let tick = self.idle_tick.take();
                 let is_over = |tick: Timestamp| state.next_deadline(now).is_some_and(|at| at <= tick);
-                debug_assert!(!ticked.is_some_and(is_over), "the head would tick again at once, and for ever");
+                debug_assert!(!tick.is_some_and(is_over), "the head would tick again at once, and for ever");
                 return;
             }
+            self.idle_tick = None;
             for event in events {
                 self.apply(state, moves, Stamped { now, event });
             }

@@ -530,13 +530,17 @@ impl State {
     /// Gives new jobs numbers after `last`.
     pub(super) fn skip_numbers(&mut self, last: JobId) {
         if last >= self.next_job() {
-            self.skipped.push((self.next_job(), last));
+            let first = self.next_job();
+            match self.skipped.last_mut() {
+                Some((_, end)) if end.0 + 1 == first.0 => *end = last,
+                _ => self.skipped.push((first, last)),
+            }
             self.last_job = last.0;
         }
     }
 
     /// Returns whether this head never gave the job's number. Only another copy of the head's state can have given it.
-    pub(super) fn is_stray(&self, job: JobId) -> bool {
+    pub(super) fn is_unknown(&self, job: JobId) -> bool {
         job >= self.next_job() || self.skipped.iter().any(|&(first, last)| (first..=last).contains(&job))
     }
 

@@ -92,8 +92,10 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::NodeDrained { node, by, reason } => {
             step.set_drain(node, Some(Drain { by: by.clone(), reason: reason.clone(), at: now.wall }));
         }
-        Event::NodeResumed { node } => step.set_drain(node, None),
-        Event::StraysFound { node, runs } => step.keep_strays(node, runs),
+        Event::NodeResumed { node } => step.resume(node),
+        Event::UnknownRuns { node, runs } => {
+            step.state.change_node(node, |node| node.unknown_runs.clone_from(runs));
+        }
         Event::NodeRemoved { node, by } => step.remove_member(node, by),
         Event::NodeJoined { node, key, life_ms } => step.join(node, *key, *life_ms),
         Event::KeyRenewed { node, key, life_ms } => {
@@ -352,8 +354,9 @@ impl Step<'_> {
         self.state.sync_pool(name);
         // Before the launches, because the agent checks their users.
         send_accounts(self.state, connection, self.changes);
-        let strays = &self.state.nodes[name].strays;
-        for run in theirs.difference(&mine).filter(|run| !strays.contains(run)).copied().collect::<Vec<_>>() {
+        let node = &self.state.nodes[name];
+        let is_kept = |run: &&RunId| node.drain.is_some() && node.unknown_runs.contains(run);
+        for run in theirs.difference(&mine).filter(|run| !is_kept(run)).copied().collect::<Vec<_>>() {
             self.send(connection, HeadMessage::Forget { run });
         }
         let mut launches: BTreeMap<JobId, Vec<(RunId, u32)>> = BTreeMap::new();
@@ -372,12 +375,15 @@ impl Step<'_> {
         self.notify_node(name);
     }
 
-    /// Records the runs on a node of jobs that this head does not know. The node's agent ends those that were kept until now,
-    /// and removes their files.
-    fn keep_strays(&mut self, name: &NodeName, runs: &BTreeSet<RunId>) {
-        let before = self.state.change_node(name, |node| std::mem::replace(&mut node.strays, runs.clone()));
-        let Some(connection) = self.state.nodes[name].link.as_ref().map(|link| link.connection) else { return };
-        before.difference(runs).for_each(|&run| self.send(connection, HeadMessage::Forget { run }));
+    /// Ends the drain of a node. Its agent ends the runs of jobs that this head does not know, and removes their files; an
+    /// agent that is not connected does so after its next hello.
+    fn resume(&mut self, name: &NodeName) {
+        self.set_drain(name, None);
+        let node = &self.state.nodes[name];
+        let Some(connection) = node.link.as_ref().map(|link| link.connection) else { return };
+        for run in node.unknown_runs.clone() {
+            self.send(connection, HeadMessage::Forget { run });
+        }
     }
 
     fn disconnect(&mut self, connection: ConnectionId) {
@@ -415,7 +421,12 @@ impl Step<'_> {
 
     /// Marks a node as down. The node's connection was closed before. Separate events move runs to other nodes.
     fn mark_down(&mut self, name: &NodeName) {
-        self.state.change_node(name, |node| node.silence = Silence::Down);
+        let noticed = Timestamp(self.now.at.0.saturating_sub(self.state.settings.down_after_ms));
+        self.state.change_node(name, |node| {
+            node.silence = Silence::Down;
+            // A head that was stopped gives its agents time, as in `mark_silent`.
+            node.last_heard = node.last_heard.max(noticed);
+        });
         self.notify_node(name);
     }
 

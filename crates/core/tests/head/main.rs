@@ -302,6 +302,23 @@ fn silent_node_gets_no_work_and_its_runs_are_given_up() {
 }
 
 #[test]
+fn head_that_was_stopped_gives_a_suspect_node_the_full_time() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    head.report(1, run, RunStatus::Running).expect("accepted");
+    head.pass_ms(7_500);
+    assert_eq!(head.node_state("n1"), NodeState::Suspect);
+    head.stand_still_ms(600_000);
+    assert_eq!(head.node_state("n1"), NodeState::Down);
+    head.pass_ms(40_000);
+    assert_eq!(head.state_of(job), JobState::Running, "the agent could not say anything while the head was stopped");
+    head.pass_ms(20_000);
+    assert_eq!(head.state_of(job), JobState::NodeFail);
+}
+
+#[test]
 fn requeueable_run_moves_away_from_a_down_node() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);

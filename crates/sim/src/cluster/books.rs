@@ -167,7 +167,7 @@ impl Books {
             | Event::SettingChanged { .. }
             | Event::NodeJoined { .. }
             | Event::NumbersSkipped { .. }
-            | Event::StraysFound { .. }
+            | Event::UnknownRuns { .. }
             | Event::KeyRenewed { .. }
             | Event::KeyUsed { .. }
             | Event::NodeReported { .. }

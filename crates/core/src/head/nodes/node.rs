@@ -26,10 +26,10 @@ pub struct Node {
     /// Who drains the node, and why; `None` unless an operator has drained it.
     #[serde(default)]
     pub drain: Option<Drain>,
-    /// Runs on the node of jobs that this head does not know, because it was restored from a backup that is older. They go
-    /// on until an operator resumes the node.
+    /// Runs of jobs that this head does not know, because an older backup was restored. They continue until an operator
+    /// resumes the node.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub strays: BTreeSet<RunId>,
+    pub unknown_runs: BTreeSet<RunId>,
     /// Whether the head has given up the node's runs, and the node has been silent since.
     pub given_up: bool,
     /// When the last message of a given-up node arrived, on the wall clock.
@@ -98,7 +98,7 @@ impl Node {
             offer: Offer::default(),
             runs: BTreeMap::new(),
             drain: None,
-            strays: BTreeSet::new(),
+            unknown_runs: BTreeSet::new(),
             given_up: false,
             silent_since: None,
             is_reported_down: false,
