@@ -114,7 +114,7 @@ pub(crate) async fn assemble(
         processes,
         gpus,
         runs: Arc::new(Runs::open(directory.join("runs"), accounts.has_several_users())?),
-        last_job: Arc::new(LastJob::open(&directory)?),
+        last_job: Arc::new(LastJob::open(&directory, identity.cluster()?)?),
         accounts,
         head: Arc::new(Client::new(identity.head().clone())),
         metrics: Arc::new(Metrics::new(name.as_str())),

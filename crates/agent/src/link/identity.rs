@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use hostler_client::tls::OwnCertificate;
 use hostler_client::{Client, ClientError, Endpoint, SharedAddress, tls};
-use hostler_model::NodeName;
+use hostler_model::{Digest, NodeName};
 use hostler_proto::api::{JoinRequest, Joined, RenewRequest};
 use hostler_proto::join::{HEAD_NAME, JoinCode};
 use hostler_snapshot::remove_tree;
@@ -194,6 +194,11 @@ impl Identity {
 
     pub(crate) fn name(&self) -> &NodeName {
         &self.name
+    }
+
+    /// The fingerprint of the cluster's authority.
+    pub(crate) fn cluster(&self) -> anyhow::Result<Digest> {
+        Ok(hostler_tls::fingerprint(&certificate_in(&lock(&self.known).1)?))
     }
 
     /// The head, for everything on this node that connects to it. [`Self::refresh`] changes the address and the
