@@ -50,11 +50,7 @@ impl FromStr for UserName {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         // Digits alone could be a uid. Readers replace bytes that are not text, so such names would become one.
         let forbidden = |c: char| {
-            c.is_control()
-                || "“”„‘’‚«»".contains(c)
-                || (c.is_whitespace() && c != ' ')
-                || ":/,".contains(c)
-                || c == char::REPLACEMENT_CHARACTER
+            c.is_control() || (c.is_whitespace() && c != ' ') || ":/,".contains(c) || c == char::REPLACEMENT_CHARACTER
         };
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let valid = (1..=MAX_NAME_CHARACTERS).contains(&text.chars().count())
@@ -68,7 +64,7 @@ impl FromStr for UserName {
         } else {
             Err(ParseError::new(
                 text,
-                "a name of a user or group: up to 255 characters, no control characters, typographic quotes, `:`, `/` and `,`, no space at the ends, no `-` or \
+                "a name of a user or group: up to 255 characters, no control characters, `:`, `/` and `,`, no space at the ends, no `-` or \
                  `.` first, not only digits",
             ))
         }

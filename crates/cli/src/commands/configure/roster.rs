@@ -106,6 +106,10 @@ fn user(fields: &StringRecord, columns: &[usize]) -> Result<AddUser, String> {
     if fields.iter().any(|field| field.contains('\n')) {
         return Err("a quote is not closed".to_owned());
     }
+    if let Some(field) = fields.iter().find(|field| field.contains(['“', '”', '„', '‘', '’', '‚', '«', '»']))
+    {
+        return Err(format!("`{field}` has a typographic quote; write the name without quotes"));
+    }
     let field = |column: usize| {
         let at = columns.iter().position(|other| *other == column)?;
         fields.get(at).filter(|field| !field.is_empty())
