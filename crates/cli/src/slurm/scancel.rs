@@ -416,13 +416,25 @@ async fn live_jobs(client: &Client, filter: &Filter) -> Result<Vec<JobRecord>, C
 
 /// The jobs that the user confirms, one after the other.
 async fn confirmed(context: &Context, client: &Client, chosen: Vec<Named>) -> Result<Vec<Named>, Ended> {
+    let refuse = |error: ClientError| Ended::error(Refused::from(error).text);
     let mut left = Vec::new();
     let mut answers = std::io::stdin().lines();
     for named in chosen {
-        // The head refuses an unknown job below.
-        let Ok(job) = client.job(named.job, 0).await else {
-            left.push(named);
-            continue;
+        let (named, job) = match client.job(named.job, 0).await {
+            Ok(job) => (named, job),
+            Err(error) if error.code() != Some("no_such_job") => return Err(refuse(error)),
+            // The number may be that of an array's task.
+            Err(_) => match named.task(client).await.map_err(refuse)? {
+                Some(task) => {
+                    let job = client.job(task.job, 0).await.map_err(refuse)?;
+                    (task, job)
+                }
+                // The head refuses an unknown job below.
+                None => {
+                    left.push(named);
+                    continue;
+                }
+            },
         };
         let what = if named.step.is_some() { "step_id" } else { "job_id" };
         let partition = job.summary.partition.as_ref().map_or(ALL_NODES, hostler_model::PartitionName::as_str);
