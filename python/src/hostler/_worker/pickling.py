@@ -112,7 +112,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return make, (*found[:_FILE_NAME], obj.co_filename, *found[_FILE_NAME + 1 :])
         if kind is io.TextIOWrapper and obj not in (sys.stdout, sys.stderr):
             # cloudpickle would send what is in it.
-            raise TypeError(f"cannot pickle the open file {obj.name!r}")
+            state = "closed" if obj.closed else "open"
+            raise TypeError(f"cannot pickle the {state} file {getattr(obj, 'name', 'without a name')!r}")
         if issubclass(kind, type):
             made = by_value._class_reduce(obj)
             return made if made is NotImplemented or len(made) == 2 else self._class(obj, *made)
