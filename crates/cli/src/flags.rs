@@ -360,12 +360,12 @@ impl Memory {
     /// Returns the number of bytes.
     ///
     /// # Errors
-    /// Fails when the memory is too little for any process of `what`: a unit is probably missing.
+    /// Fails when the memory is too little for any process of `what`.
     pub(crate) fn bytes_for(self, what: &str) -> Result<u64, Failure> {
         if self.0 < LEAST_MEMORY_BYTES {
             let (asked, least) = (format_bytes(self.0), format_bytes(LEAST_MEMORY_BYTES));
             return Err(Failure::usage(format!("`--memory` is {asked}; {what} needs at least {least}"))
-                .hint("add a unit, e.g. --memory 512M or --memory 4G"));
+                .hint("request more, e.g. --memory 512M or --memory 4G"));
         }
         Ok(self.0)
     }

@@ -152,15 +152,10 @@ fn command_tip(word: &str) -> Option<&'static str> {
 const OWN_ARGUMENTS: &str =
     "write the program's own arguments after `--`, e.g. `hostler submit . main.py -- --epochs 3`";
 
-const NOT_NEGATIVE: &str = "values of options are not negative";
-
 /// The tip for an argument that the command does not know: an option of another tool, or an argument of the job's program.
 fn unknown(error: &Error, word: &str) -> Option<&'static str> {
     let submits = is_usage_of(error, "submit");
     let starts_jobs = submits || is_usage_of(error, "run");
-    if word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
-        return Some(NOT_NEGATIVE);
-    }
     Some(match word.split('=').next().unwrap_or(word) {
         "--queue" if starts_jobs => "`-p NAME` is the partition of a job",
         "--exclude" if starts_jobs => "`--constraint '!n1'` keeps a job off node n1",
@@ -193,6 +188,9 @@ fn unknown(error: &Error, word: &str) -> Option<&'static str> {
         }
         "--force" | "-f" if is_usage_of(error, "cancel") => "`--yes` answers the question",
         _ if submits => OWN_ARGUMENTS,
+        _ if starts_jobs && word[1..].starts_with(|c: char| c.is_ascii_digit()) => {
+            "this option takes no negative number"
+        }
         _ => return None,
     })
 }
@@ -295,7 +293,7 @@ mod tests {
             ("hostler node undrain n1", "tip: `hostler node resume`"),
             ("hostler node delete n1", "tip: `hostler node remove`"),
             ("hostler submit --queue=x . main.py", "tip: `-p NAME`"),
-            ("hostler run -c -1 true", "not negative"),
+            ("hostler run -c -1 true", "no negative number"),
             ("hostler status", "tip: `hostler info`"),
             ("hostler kill 3", "tip: `hostler cancel`"),
             ("hostler join x", "tip: `hostler agent join`"),

@@ -123,7 +123,7 @@ pub(crate) async fn named(
     let mut targets = Vec::new();
     for word in words {
         let found = match (word, states) {
-            (Word::Range(first, last), _) => in_range(client, *first, *last, states).await?,
+            (Word::Range(first, last), _) => in_range(client, *first, *last).await?,
             (Word::Tasks(job, tasks), _) => tasks_of(*job, tasks)?,
             (Word::Name(name), Some(states)) => {
                 let filter = Filter { user: None, name: Some(name.clone()), state: Vec::new(), partition: None };
@@ -192,29 +192,17 @@ fn tasks_of(job: JobId, indices: &RangeInclusive<u32>) -> Result<Vec<Target>, Fa
     }
 }
 
-/// All jobs in a range of ids that are in `states`, if there are any. Ids that are not known are left out.
-async fn in_range(
-    client: &Client,
-    first: JobId,
-    last: JobId,
-    states: Option<&[JobState]>,
-) -> Result<Vec<Target>, Failure> {
+/// All jobs in a range of ids. Ids that are not known are left out.
+async fn in_range(client: &Client, first: JobId, last: JobId) -> Result<Vec<Target>, Failure> {
     let mut targets = Vec::new();
-    let before = Some(JobId(last.0.saturating_add(1)));
-    let mut filter = JobFilter {
-        before,
-        states: states.unwrap_or_default().to_vec(),
-        any_task: states.is_some(),
-        ..JobFilter::default()
-    };
+    let mut filter = JobFilter { before: Some(JobId(last.0.saturating_add(1))), ..JobFilter::default() };
     loop {
         let page = client.jobs(&filter).await?;
         targets.extend(ids(page.jobs).into_iter().filter(|target| target.job >= first));
         match page.next.filter(|next| *next > first) {
             Some(next) => filter.before = Some(next),
             None if targets.is_empty() => {
-                let which = if states.is_some() { "that the command can act on has" } else { "has" };
-                return Err(Failure::new(format!("no job {which} an id from {first} to {last}"))
+                return Err(Failure::new(format!("no job has an id from {first} to {last}"))
                     .hint("`hostler jobs --all` lists jobs"));
             }
             None => {

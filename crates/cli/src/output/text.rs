@@ -82,8 +82,9 @@ impl FromStr for Since {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         match (parse_duration(text), text.parse()) {
             (Ok(ago), _) => Ok(Self::Ago(ago)),
-            (Err(_), Ok(date)) => Ok(Self::Date(date)),
-            (Err(_), Err(_)) => {
+            // jiff would ignore an offset.
+            (Err(_), Ok(date)) if !text.contains('+') => Ok(Self::Date(date)),
+            (Err(_), _) => {
                 Err(ParseError::new(text, "a time such as 12h or 7d, or a date such as 2026-12-24 or 2026-12-24T18:00"))
             }
         }

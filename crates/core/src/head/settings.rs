@@ -370,17 +370,18 @@ impl Setting {
     pub fn read(self, text: &str) -> Result<SettingValue, String> {
         let kind = self.kind();
         let wrong = || format!("{self} must be {kind}, not `{text}`");
+        // Of a bare number, the error of the parser says that the unit is missing.
+        let unit_or_wrong = |error: &ParseError| match text.trim().parse::<f64>() {
+            Ok(_) => format!("{self}: {error}"),
+            Err(_) => wrong(),
+        };
         let value = match kind {
             Kind::TimeOrNone(_) if text == "none" => SettingValue::TimeMs(0),
             Kind::Time(..) | Kind::TimeOrNone(_) => {
-                let span = parse_duration(text).map_err(|error| match text.trim().parse::<f64>() {
-                    // A bare number: the error of the parser says that the unit is missing.
-                    Ok(_) => format!("{self}: {error}"),
-                    Err(_) => wrong(),
-                })?;
+                let span = parse_duration(text).map_err(|error| unit_or_wrong(&error))?;
                 SettingValue::TimeMs(u64::try_from(span.as_millis()).map_err(|_| wrong())?)
             }
-            Kind::Size(_) => SettingValue::Bytes(parse_bytes(text).map_err(|_| wrong())?),
+            Kind::Size(_) => SettingValue::Bytes(parse_bytes(text).map_err(|error| unit_or_wrong(&error))?),
             Kind::Count(..) => SettingValue::Count(text.parse().map_err(|_| wrong())?),
             Kind::Switch => match text {
                 "yes" => SettingValue::Switch(true),
