@@ -169,7 +169,7 @@ fn dependent_array_is_cancelled_and_each_task_has_the_reason() {
     assert_eq!(messages, [reason.as_str(); 8]);
     assert!(line(&cluster, &array).ends_with(&format!("8 cancelled; task 0: {reason}")), "{}", line(&cluster, &array));
     let why = cluster.ok(&["why", &format!("{array}_5")]);
-    assert!(why.contains("it was cancelled") && why.contains(&reason), "{why}");
+    assert!(why.contains("It was cancelled") && why.contains(&reason), "{why}");
 
     // A task that a user has cancelled ends without a reason about its dependency.
     let waits = run_detached(&cluster, &["--hold", "--", "false"]);
@@ -343,7 +343,7 @@ fn job_on_a_silent_node_shows_duration_consequence_and_advice() {
     assert!(!lost.contains("never ran"), "{lost}");
     assert!(lost.contains("ran on node n1, and its output there is lost"), "{lost}");
     let why = cluster.ok(&["why", &id]);
-    assert!(why.contains("it was lost with its node: node n1 was silent for too long"), "{why}");
+    assert!(why.contains("It was lost with its node: node n1 was silent for too long"), "{why}");
 
     // A job that was cancelled before its start never ran.
     let never = run_detached(&cluster, &["--hold", "--", "true"]);
