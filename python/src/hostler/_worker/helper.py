@@ -28,7 +28,7 @@ _READ_BYTES = 1 << 18
 def flags() -> list[str]:
     """Return the flags of this Python, such as `-O`, with which `multiprocessing` starts processes as well."""
     found: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    # Also from variables such as PYTHONPYCACHEPREFIX, which are not sent. The default is -1, since Python 3.12 the limit itself.
+    # Also from variables such as PYTHONPYCACHEPREFIX, which are not sent. Before Python 3.12, -1 is the default.
     digits = getattr(sys.flags, "int_max_str_digits", -1)
     if digits not in (-1, getattr(sys.int_info, "default_max_str_digits", -1)):
         found.append(f"-Xint_max_str_digits={digits}")

@@ -64,7 +64,8 @@ fn defaults_are_valid_and_bad_values_are_refused() {
     assert!(refusal(Setting::Heartbeat, "10ms").contains("a time from 1s to 10m, not `10ms`"));
     assert!(refusal(Setting::Retention, "soon").contains("retention must be a time"));
     assert!(refusal(Setting::Retention, "none").contains("retention must be a time"));
-    assert!(refusal(Setting::DefaultMemory, "100").contains("a size of at least 1M"));
+    assert!(refusal(Setting::DefaultMemory, "100K").contains("a size of at least 1M"));
+    assert!(refusal(Setting::DefaultMemory, "100").contains("write 100M for megabytes"));
     assert!(refusal(Setting::DefaultNodes, "0").contains("a number from 1"));
     assert!(refusal(Setting::UserPriority, "-1").contains("a number from 0 to 2147483647"));
     assert!(refusal(Setting::UserPriority, "2147483648").contains("a number from 0 to 2147483647"));
