@@ -25,7 +25,7 @@ pub const MISTAKE: u8 = 255;
 /// A number, perhaps after blanks.
 ///
 /// # Errors
-/// If the text is no such number.
+/// If the text is not a number, or does not fit the type.
 pub fn number<N: std::str::FromStr>(text: &str, option: &str) -> Result<N, BadValue> {
     text.trim_start().parse().map_err(|_| not_a_number(text, option))
 }

@@ -257,7 +257,7 @@ fn is_listed(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) && is_number(times)
 }
 
-/// The first part of a binding that is wrong.
+/// Returns the first invalid part of a `--cpu-bind` or `--mem-bind` value.
 fn bad_binding<'a>(words: &[&str], value: &'a str) -> Option<&'a str> {
     let mut in_list = false;
     value.split(',').find(|part| {

@@ -1,5 +1,5 @@
-//! The latest job of the cluster that this node has ever had a run of. It outlives the runs, so that a head that is restored
-//! from a backup does not give the numbers of later jobs to other jobs.
+//! Remembers the highest job number that this node has run, after the runs are gone. The node tells it to the head, so that a
+//! head restored from a backup does not use these numbers again.
 
 use std::fs::File;
 use std::io;

@@ -119,7 +119,7 @@ impl Filter {
         texts.into_iter().all(Option::is_none) && states.is_none() && nodes.is_none()
     }
 
-    /// Whether the job matches, whatever the states and nodes of its tasks.
+    /// Whether the job matches; does not check the states and nodes of its tasks.
     fn takes(&self, job: &JobRecord) -> bool {
         let is = |wanted: &Option<String>, value: Option<&str>| {
             let any = |wanted: &str| Some(wanted) == value || wanted.split(',').any(|one| Some(one) == value);

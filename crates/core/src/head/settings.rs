@@ -370,7 +370,7 @@ impl Setting {
     pub fn read(self, text: &str) -> Result<SettingValue, String> {
         let kind = self.kind();
         let wrong = || format!("{self} must be {kind}, not `{text}`");
-        // Of a bare number, the error of the parser says that the unit is missing.
+        // For a number without a unit, the parser's error says that the unit is missing.
         let unit_or_wrong = |error: &ParseError| match text.trim().parse::<f64>() {
             Ok(_) => format!("{self}: {error}"),
             Err(_) => wrong(),
