@@ -74,7 +74,7 @@ fn read_crate(sources: &Path) -> BTreeMap<Segments, syn::File> {
 fn module_of(path: &Path) -> Segments {
     let mut module: Segments =
         path.with_extension("").iter().map(|part| part.to_str().expect("a module has a name").to_owned()).collect();
-    if module.last().is_some_and(|last| ["mod", "lib"].contains(&last.as_str())) {
+    if module.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
         module.pop();
     }
     module

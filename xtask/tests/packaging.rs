@@ -89,7 +89,7 @@ fn the_parts_of_the_image_fit_together() {
     assert!(shell.status.success(), "{}", String::from_utf8_lossy(&shell.stderr));
 }
 
-/// `crates/cli/tests/classroom.rs` runs the script and the settings on real daemons.
+/// `crates/hostler/tests/classroom.rs` runs the script and the settings on real daemons.
 #[test]
 fn the_files_of_a_class_fit_together() {
     let class = root().join("packaging/classroom");

@@ -50,9 +50,9 @@ pub use gossip::{Machine, Machines, StatusPorts, Weight, Weights};
 pub use hostler_gossip::Policy;
 pub use hostler_image::{LayerOrder, Limits as LayerLimits, Sha256};
 pub use hostler_shepherd::cgroup::{Device, leave_cgroup};
-pub use hostler_shepherd::ranks::{Ranks, variables as rank_variables};
+pub use hostler_shepherd::ranks::Ranks;
 pub use hostler_shepherd::session_leader;
-pub use link::identity::{Introduction, has_joined, is_running, join, leave};
+pub use link::identity::{Introduction, has_joined, join, leave};
 pub use measure::certificate::NoiseLimits;
 pub use measure::quiet::{Knob, QuietSettings, Unit};
 pub use provision::environment;
@@ -60,8 +60,6 @@ pub use provision::gpus::{DeviceFile, MachineGpu};
 pub use provision::images::pull::ImageSettings;
 pub use provision::images::registry::fetch_image;
 pub use provision::images::unpack_layer;
-pub use provision::program_in_image::{
-    COMMANDS as COMMANDS_IN_IMAGE, LIBRARIES as LIBRARIES_IN_IMAGE, OF_THE_LOADER, set_aside,
-};
+pub use provision::program_in_image::{LIBRARIES as LIBRARIES_IN_IMAGE, OF_THE_LOADER, set_aside};
 pub use start::{run, run_and_say, run_ports_beside};
 pub use users::roster::NewAccounts;

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use hostler_client::{Client, Endpoint};
 use hostler_gossip::Policy;
 use hostler_listen::LocalSocket;
 use hostler_shepherd::Launcher;
-use hostler_sys::Descriptors;
-use nix::fcntl::{Flock, FlockArg};
+use hostler_sys::{Descriptors, lock_directory};
+use nix::fcntl::Flock;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -23,7 +23,7 @@ use crate::assemble::{Assembled, assemble};
 use crate::config::Config;
 use crate::gossip::{Away, Gossiping, Machines, Ports, StatusPorts};
 use crate::handle::Handle;
-use crate::link::identity::{Identity, LOCK};
+use crate::link::identity::Identity;
 use crate::link::{Link, renewal};
 use crate::measure::metrics::Exporter;
 use crate::measure::metrics::port::Port;
@@ -239,12 +239,8 @@ async fn keep_gossiping(gossiping: Option<&Arc<Gossiping>>, head: &Client) -> In
 
 /// Locks the directory against other agents.
 fn lock(directory: &Path) -> anyhow::Result<Flock<File>> {
-    let path = directory.join(LOCK);
-    // Not readable for others: a process that can open the file could hold the lock.
-    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path);
-    let file = file.with_context(|| format!("cannot open {}", path.display()))?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => Ok(lock),
-        Err(_) => bail!("another agent is running in {}", directory.display()),
+    match lock_directory(directory).with_context(|| format!("cannot lock {}", directory.display()))? {
+        Some(lock) => Ok(lock),
+        None => bail!("another agent is running in {}", directory.display()),
     }
 }

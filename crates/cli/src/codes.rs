@@ -27,7 +27,7 @@ const MAX_CODE_BYTES: u64 = 4096;
 
 /// The argument of a command that reads a code.
 #[derive(Clone)]
-pub(crate) enum CodeArgument {
+pub enum CodeArgument {
     /// `-`: the code is on standard input.
     Stdin,
     /// Text that cannot be a code, such as an address.
@@ -53,7 +53,7 @@ impl fmt::Debug for CodeArgument {
 }
 
 /// A kind of codes, for messages.
-pub(crate) struct Kind {
+pub struct Kind {
     /// E.g. `login code`.
     name: &'static str,
     /// The command that reads the code.
@@ -65,12 +65,12 @@ pub(crate) struct Kind {
 pub(crate) const LOGIN_CODE: Kind =
     Kind { name: "login code", reader: "hostler login", maker: "for an admin, `hostler configure user invite NAME`" };
 
-pub(crate) const JOIN_CODE: Kind =
+pub const JOIN_CODE: Kind =
     Kind { name: "join code", reader: "hostler agent join", maker: "on the head, `hostler node invite NAME`" };
 
 /// Refuses a command line with a code or a part of one, wherever it is, also among the arguments for another program. The head has
 /// then revoked the code, if possible.
-pub(crate) fn refuse_exposed(args: &[OsString]) -> Result<(), Failure> {
+pub fn refuse_exposed(args: &[OsString]) -> Result<(), Failure> {
     let words: Vec<_> = args.iter().skip(1).map(|word| word.to_string_lossy()).collect();
     let Some(code) = words.iter().find_map(|word| find_code(word)) else { return Ok(()) };
     let kind = if LoginCode::has_login_prefix(code) { &LOGIN_CODE } else { &JOIN_CODE };
@@ -82,7 +82,7 @@ impl CodeArgument {
     ///
     /// # Errors
     /// The command line has something else than `-`, or standard input has no valid code.
-    pub(crate) fn read<C: FromStr<Err = ParseError>>(&self, output: &Output, kind: &Kind) -> Result<C, Failure> {
+    pub fn read<C: FromStr<Err = ParseError>>(&self, output: &Output, kind: &Kind) -> Result<C, Failure> {
         let Kind { name, reader, maker, .. } = kind;
         match self {
             Self::Stdin => {}
@@ -161,53 +161,7 @@ fn read_hidden_line() -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::any::TypeId;
-    use std::collections::BTreeMap;
-    use std::path::PathBuf;
-
-    use clap::{Arg, Command};
-
     use super::*;
-    use crate::multicall::tools;
-
-    const SECRETS: [&str; 6] = ["code", "secret", "token", "password", "passphrase", "credential"];
-
-    /// Whether the name or the summary of an argument with a value announces a secret.
-    fn announces_secret(argument: &Arg) -> bool {
-        let names = argument.get_value_names().unwrap_or_default().iter().map(ToString::to_string);
-        let help = argument.get_help().map(ToString::to_string);
-        let help = help.and_then(|help| Some(help.split("[default").next()?.to_owned()));
-        let mut text = names.chain(argument.get_long().map(str::to_owned)).chain(help).collect::<Vec<_>>().join(" ");
-        text.make_ascii_lowercase();
-        let text = text.replace("exit code", "");
-        argument.get_action().takes_values() && SECRETS.iter().any(|secret| text.contains(secret))
-    }
-
-    /// The arguments of a command and its subcommands that announce a secret, and whether their type keeps it off the command
-    /// line.
-    fn find(command: &Command, path: &str, found: &mut BTreeMap<String, bool>) {
-        let path = format!("{path} {}", command.get_name());
-        for argument in command.get_arguments().filter(|argument| announces_secret(argument)) {
-            let parser = argument.get_value_parser().type_id();
-            let is_safe = parser == TypeId::of::<PathBuf>() || parser == TypeId::of::<CodeArgument>();
-            found.insert(format!("{path} {}", argument.get_id()).trim().to_owned(), is_safe);
-        }
-        command.get_subcommands().for_each(|command| find(command, &path, found));
-    }
-
-    #[test]
-    fn no_command_takes_a_secret_as_an_argument() {
-        let mut found = BTreeMap::new();
-        for definition in tools().filter_map(|tool| tool.definition) {
-            find(&definition(), "", &mut found);
-        }
-        // Codes from standard input, and a file with one.
-        for expected in ["hostler login target", "hostler agent join code", "hostler agent run join_file"] {
-            assert!(found.contains_key(expected), "{expected} is not among {found:?}");
-        }
-        found.retain(|_, is_safe| !*is_safe);
-        assert!(found.is_empty(), "read these secrets from a file or from standard input: {found:?}");
-    }
 
     #[test]
     fn code_on_the_command_line_is_refused_in_any_argument() {

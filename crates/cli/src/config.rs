@@ -16,7 +16,7 @@ use crate::toml_file::Settings;
 use crate::xdg;
 
 /// The socket at which an agent of root serves the users of its machine.
-pub(crate) const AGENT_SOCKET: &str = "/run/hostler/agent.sock";
+pub const AGENT_SOCKET: &str = "/run/hostler/agent.sock";
 
 /// Where the package keeps the state of this machine's head.
 const SYSTEM_HEAD: &str = "/var/lib/hostler/head";
@@ -45,7 +45,7 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
     if let Some(login) = logins::last()? {
         return Ok(login.endpoint());
     }
-    if geteuid().is_root() && hostler_agent::is_running(&AgentPlaces::choose(None)?.directory) {
+    if geteuid().is_root() && hostler_sys::is_locked(&AgentPlaces::choose(None)?.directory) {
         wait_for_socket(Path::new(AGENT_SOCKET), AN_AGENT_RUNS)?;
         return Ok(Endpoint::Unix(AGENT_SOCKET.into()));
     }
@@ -103,7 +103,7 @@ fn wait_for_daemon_at(socket: &Path) -> Result<(), Failure> {
         return head.wait_for_socket();
     }
     let nodes = Record::load(&places.record())?.nodes;
-    let is_agents = hostler_agent::is_running(directory)
+    let is_agents = hostler_sys::is_locked(directory)
         || nodes.iter().any(|node| node.is_on() && places.node_socket(&node.name) == socket);
     if is_agents { wait_for_socket(socket, AN_AGENT_RUNS) } else { Ok(()) }
 }

@@ -11,12 +11,12 @@ use crate::output::Output;
 
 /// The output and head of one invocation.
 #[derive(Debug)]
-pub(crate) struct Context {
-    pub(crate) output: Output,
+pub struct Context {
+    pub output: Output,
     /// The value of `--head` or HOSTLER_HEAD.
-    pub(crate) head: Option<String>,
+    pub head: Option<String>,
     /// How long to wait while the head cannot be reached; as long as the command does by itself if absent.
-    pub(crate) wait_for_head: Option<Duration>,
+    pub wait_for_head: Option<Duration>,
 }
 
 impl Context {
@@ -56,7 +56,7 @@ fn brief(error: &ClientError) -> &'static str {
 
 /// Runs `future` on a runtime of this thread. Creates the runtime on demand, because the creation takes as long as some
 /// commands.
-pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

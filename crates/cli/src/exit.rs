@@ -3,24 +3,24 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-pub(crate) const OK: u8 = 0;
+pub const OK: u8 = 0;
 
 /// A failure without a code of its own. From `wait`, `submit --wait` and `fetch`: a job did not complete.
-pub(crate) const FAILED: u8 = 1;
+pub const FAILED: u8 = 1;
 
 /// The command line is not valid.
-pub(crate) const USAGE: u8 = 2;
+pub const USAGE: u8 = 2;
 
 pub(crate) const UNREACHABLE: u8 = 3;
 
 /// The head refused the request, e.g. the job does not exist or no node can run it.
-pub(crate) const REFUSED: u8 = 4;
+pub const REFUSED: u8 = 4;
 
 /// The server is not a head, belongs to another cluster or has another version.
 pub(crate) const MISMATCH: u8 = 5;
 
 /// From `gateway plan`: `apply` would change something.
-pub(crate) const GATEWAY_CHANGE: u8 = 2;
+pub const GATEWAY_CHANGE: u8 = 2;
 
 /// From `classroom check`: no promise is broken, but not all were tried.
 pub(crate) const NOT_TRIED: u8 = 2;

@@ -10,13 +10,13 @@ use serde_json::json;
 use crate::exit;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub struct Failure {
     what: String,
     causes: Vec<String>,
     hints: Vec<String>,
     /// The head's code for a refusal, e.g. `no_such_job`.
     code: Option<String>,
-    pub(crate) exit: u8,
+    pub exit: u8,
     output: Option<OutputError>,
 }
 
@@ -29,11 +29,11 @@ enum OutputError {
 }
 
 /// The result of a command: its exit code, or its error.
-pub(crate) type Outcome = Result<u8, Failure>;
+pub type Outcome = Result<u8, Failure>;
 
 impl Failure {
     /// A failure with exit code 1.
-    pub(crate) fn new(what: impl Into<String>) -> Self {
+    pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), causes: Vec::new(), hints: Vec::new(), code: None, exit: exit::FAILED, output: None }
     }
 
@@ -60,12 +60,12 @@ impl Failure {
     }
 
     /// A mistake on the command line, exit code 2.
-    pub(crate) fn usage(what: impl Into<String>) -> Self {
+    pub fn usage(what: impl Into<String>) -> Self {
         Self::new(what).exiting(exit::USAGE)
     }
 
     /// Adds the chain of causes. Causes whose text is already in the message are left out.
-    pub(crate) fn because(mut self, error: &dyn std::error::Error) -> Self {
+    pub fn because(mut self, error: &dyn std::error::Error) -> Self {
         let mut next = Some(error);
         while let Some(error) = next {
             let text = error.to_string();
@@ -78,18 +78,18 @@ impl Failure {
     }
 
     /// Adds advice on what to do.
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self
     }
 
-    pub(crate) fn exiting(mut self, exit: u8) -> Self {
+    pub fn exiting(mut self, exit: u8) -> Self {
         self.exit = exit;
         self
     }
 
     /// The message without causes and hints.
-    pub(crate) fn summary(&self) -> &str {
+    pub fn summary(&self) -> &str {
         &self.what
     }
 
@@ -104,7 +104,7 @@ impl Failure {
     }
 
     /// The text for stderr, with a final line break.
-    pub(crate) fn render(&self) -> String {
+    pub fn render(&self) -> String {
         let mut text = format!("error: {}\n", self.what);
         for cause in &self.causes {
             writeln!(text, "  because: {cause}").expect("strings can always be written to");
@@ -153,7 +153,7 @@ impl From<ParseError> for Failure {
 }
 
 /// Adds a description of the failed operation to an error.
-pub(crate) trait During<T> {
+pub trait During<T> {
     fn during(self, what: impl FnOnce() -> String) -> Result<T, Failure>;
 }
 

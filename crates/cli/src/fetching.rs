@@ -14,7 +14,7 @@ use crate::failure::{During, Failure};
 use crate::output::Step;
 
 /// Makes the target directory absolute, so that printed paths are valid everywhere.
-pub(crate) fn destination(to: Option<&Path>, overwrite: bool) -> Result<Destination, Failure> {
+pub fn destination(to: Option<&Path>, overwrite: bool) -> Result<Destination, Failure> {
     let directory = to.unwrap_or(Path::new("."));
     if directory.exists() && !directory.is_dir() {
         return Err(Failure::new(format!("{} is not a directory", show(directory.as_os_str().as_encoded_bytes()))));
@@ -25,17 +25,17 @@ pub(crate) fn destination(to: Option<&Path>, overwrite: bool) -> Result<Destinat
 }
 
 /// What arrived of the wanted results.
-pub(crate) struct Downloads {
-    pub(crate) arrived: Vec<Arrived>,
+pub struct Downloads {
+    pub arrived: Vec<Arrived>,
     /// Whether all wanted results arrived.
-    pub(crate) is_complete: bool,
+    pub is_complete: bool,
 }
 
 /// Downloads `results` and prints what arrived. If one result fails, the others are still downloaded.
 ///
 /// # Errors
 /// Fails if the head is unreachable or refuses a request.
-pub(crate) async fn fetch(
+pub async fn fetch(
     context: &Context,
     client: &Client,
     results: &[ResultView],

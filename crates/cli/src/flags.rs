@@ -20,12 +20,12 @@ use crate::failure::Failure;
 use crate::output;
 
 /// Parses a number of at least 1.
-pub(crate) fn at_least_one(text: &str) -> Result<u32, &'static str> {
+pub fn at_least_one(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|number| *number > 0).ok_or("the smallest value is 1, and values are whole numbers")
 }
 
 /// Parses a number from `LEAST` to `MOST`.
-pub(crate) fn number<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, String> {
+pub fn number<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, String> {
     let fits = |number: &u32| (LEAST..=MOST).contains(number);
     text.parse().ok().filter(fits).ok_or_else(|| match MOST {
         u32::MAX => format!("the smallest value is {LEAST}, and values are whole numbers"),
@@ -243,7 +243,7 @@ pub(crate) struct JobFlags {
 
 /// A size in bytes, more than zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Memory(pub(crate) u64);
+pub struct Memory(pub u64);
 
 impl FromStr for Memory {
     type Err = ParseError;
@@ -257,7 +257,7 @@ impl FromStr for Memory {
 }
 
 /// Adds up the values of several `--resource` flags.
-pub(crate) fn counted(all: &[Counted]) -> Result<Counted, Failure> {
+pub fn counted(all: &[Counted]) -> Result<Counted, Failure> {
     let mut together = Counted::NONE;
     for (name, count) in all.iter().flat_map(Counted::iter) {
         together.insert(name, count).map_err(|error| Failure::usage("`--resource` is not valid").because(&error))?;
@@ -274,7 +274,7 @@ pub(crate) enum Oom {
 
 /// The GPUs of a machine that jobs may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum GpuCap {
+pub enum GpuCap {
     All,
     /// By index or unique id; empty means none.
     Only(Vec<GpuPick>),
@@ -295,7 +295,7 @@ impl FromStr for GpuCap {
 
 /// A time limit, more than zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TimeLimit(pub(crate) Duration);
+pub struct TimeLimit(pub Duration);
 
 impl FromStr for TimeLimit {
     type Err = ParseError;

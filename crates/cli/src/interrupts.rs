@@ -9,7 +9,7 @@ use crate::failure::{During, Failure};
 /// Handles SIGINT, SIGTERM and SIGHUP, which then no longer end the program. A SIGHUP that the caller ignores, as `nohup`
 /// does, stays ignored.
 #[derive(Debug)]
-pub(crate) struct Interrupts {
+pub struct Interrupts {
     interrupt: unix::Signal,
     terminate: unix::Signal,
     hangup: Option<unix::Signal>,
@@ -17,7 +17,7 @@ pub(crate) struct Interrupts {
 
 impl Interrupts {
     /// Starts to handle the three signals.
-    pub(crate) fn take() -> Result<Self, Failure> {
+    pub fn take() -> Result<Self, Failure> {
         let take = |kind| unix::signal(kind).during(|| "cannot handle signals".to_owned());
         Ok(Self {
             interrupt: take(SignalKind::interrupt())?,
@@ -27,7 +27,7 @@ impl Interrupts {
     }
 
     /// Waits for the next signal. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Signal {
+    pub async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.interrupt.recv() => Signal::SIGINT,
             _ = self.terminate.recv() => Signal::SIGTERM,
@@ -52,6 +52,6 @@ fn is_ignored(signal: Signal) -> bool {
 }
 
 /// The exit code that a shell reports for a program that was ended by `signal`.
-pub(crate) fn exit_code(signal: Signal) -> u8 {
+pub fn exit_code(signal: Signal) -> u8 {
     exit::SIGNAL_BASE + signal as u8
 }

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Output, Step};
 
 /// Returns a function that prints what happens during a submission.
-pub(crate) fn narrate(output: &Output) -> impl Fn(SubmitEvent<'_>) + Sync {
+pub fn narrate(output: &Output) -> impl Fn(SubmitEvent<'_>) + Sync {
     let step = Step::new(output);
     move |event| match event {
         SubmitEvent::Capturing { bytes, total_bytes } => step.at("capturing", bytes, total_bytes),

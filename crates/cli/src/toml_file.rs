@@ -9,11 +9,11 @@ use crate::failure::{During, Failure};
 
 /// A settings file; empty if the file does not exist.
 #[derive(Debug, Default)]
-pub(crate) struct Settings(toml::Table);
+pub struct Settings(toml::Table);
 
 impl Settings {
     /// Reads a settings file that may contain only the given keys; `None` if the file does not exist.
-    pub(crate) fn read(path: &Path, keys: &[&str]) -> Result<Option<Self>, Failure> {
+    pub fn read(path: &Path, keys: &[&str]) -> Result<Option<Self>, Failure> {
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(&text, keys)
                 .map(Some)
@@ -24,7 +24,7 @@ impl Settings {
     }
 
     /// Parses the text of a settings file that may contain only the given keys.
-    pub(crate) fn parse(text: &str, keys: &[&str]) -> Result<Self, Failure> {
+    pub fn parse(text: &str, keys: &[&str]) -> Result<Self, Failure> {
         let table: toml::Table = text
             .parse()
             .map_err(|error: toml::de::Error| Failure::usage("the configuration is not valid TOML").because(&error))?;
@@ -43,7 +43,7 @@ impl Settings {
     }
 
     /// A text, if the key exists. `example` is a valid value for the hint.
-    pub(crate) fn text(&self, key: &str, example: &str) -> Result<Option<&str>, Failure> {
+    pub fn text(&self, key: &str, example: &str) -> Result<Option<&str>, Failure> {
         match self.0.get(key) {
             None => Ok(None),
             Some(toml::Value::String(text)) => Ok(Some(text)),
@@ -52,16 +52,12 @@ impl Settings {
     }
 
     /// A string that is parsed as `T`, if the key exists.
-    pub(crate) fn parsed<T: FromStr<Err: std::error::Error>>(
-        &self,
-        key: &str,
-        example: &str,
-    ) -> Result<Option<T>, Failure> {
+    pub fn parsed<T: FromStr<Err: std::error::Error>>(&self, key: &str, example: &str) -> Result<Option<T>, Failure> {
         self.text(key, example)?.map(|text| meaning(key, text, example)).transpose()
     }
 
     /// A string or integer that is parsed as `T`, if the key exists.
-    pub(crate) fn text_or_integer<T: FromStr<Err: std::error::Error>>(
+    pub fn text_or_integer<T: FromStr<Err: std::error::Error>>(
         &self,
         key: &str,
         example: &str,
@@ -73,7 +69,7 @@ impl Settings {
     }
 
     /// A float or integer, if the key exists.
-    pub(crate) fn number(&self, key: &str, example: &str) -> Result<Option<f64>, Failure> {
+    pub fn number(&self, key: &str, example: &str) -> Result<Option<f64>, Failure> {
         match self.0.get(key) {
             None => Ok(None),
             Some(toml::Value::Float(number)) => Ok(Some(*number)),
@@ -83,7 +79,7 @@ impl Settings {
     }
 
     /// A boolean, if the key exists.
-    pub(crate) fn truth(&self, key: &str, example: &str) -> Result<Option<bool>, Failure> {
+    pub fn truth(&self, key: &str, example: &str) -> Result<Option<bool>, Failure> {
         match self.0.get(key) {
             None => Ok(None),
             Some(toml::Value::Boolean(value)) => Ok(Some(*value)),
@@ -92,7 +88,7 @@ impl Settings {
     }
 
     /// Returns the table `key`, which may contain only the given keys; empty if the key does not exist.
-    pub(crate) fn table(&self, key: &str, keys: &[&str], example: &str) -> Result<Self, Failure> {
+    pub fn table(&self, key: &str, keys: &[&str], example: &str) -> Result<Self, Failure> {
         match self.0.get(key) {
             None => Ok(Self::default()),
             Some(toml::Value::Table(table)) => Self::with_keys(table.clone(), keys, &format!("the table `{key}`")),
@@ -101,7 +97,7 @@ impl Settings {
     }
 
     /// Returns a value of type `T`, or the type's default value if the key does not exist.
-    pub(crate) fn structure<T>(&self, key: &str, example: &str) -> Result<T, Failure>
+    pub fn structure<T>(&self, key: &str, example: &str) -> Result<T, Failure>
     where
         T: serde::de::DeserializeOwned + Default,
     {
@@ -112,7 +108,7 @@ impl Settings {
     }
 
     /// A list of strings, each parsed as `T`; empty if the key does not exist.
-    pub(crate) fn list<T: FromStr<Err: std::error::Error>>(&self, key: &str, example: &str) -> Result<Vec<T>, Failure> {
+    pub fn list<T: FromStr<Err: std::error::Error>>(&self, key: &str, example: &str) -> Result<Vec<T>, Failure> {
         let values = match self.0.get(key) {
             None => return Ok(Vec::new()),
             Some(toml::Value::Array(values)) => values,
@@ -126,7 +122,7 @@ impl Settings {
     }
 
     /// A table of names and counts; empty if the key does not exist.
-    pub(crate) fn counts(&self, key: &str, example: &str) -> Result<Counted, Failure> {
+    pub fn counts(&self, key: &str, example: &str) -> Result<Counted, Failure> {
         let values = match self.0.get(key) {
             None => return Ok(Counted::NONE),
             Some(toml::Value::Table(values)) => values,

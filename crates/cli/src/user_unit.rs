@@ -18,7 +18,7 @@ const LOGIND: &str = "/run/systemd/users";
 const LINGER: &str = "/var/lib/systemd/linger";
 
 /// What happens to the cluster when this user logs out, unless it just continues.
-pub(crate) fn logout_note(places: &Places) -> Option<String> {
+pub fn logout_note(places: &Places) -> Option<String> {
     let user = User::from_uid(geteuid()).ok().flatten()?;
     let of_session = PathBuf::from(format!("/run/user/{}", user.uid));
     note(places.runtime(), &of_session, Path::new(LOGIND), &Path::new(LINGER).join(&user.name))
@@ -36,7 +36,7 @@ fn note(runtime: &Path, of_session: &Path, logind: &Path, linger: &Path) -> Opti
 }
 
 /// Writes the unit, and says how to enable it.
-pub(crate) fn write(output: &Output) -> Outcome {
+pub fn write(output: &Output) -> Outcome {
     let directory = xdg::directory("XDG_CONFIG_HOME", ".config");
     let directory = directory.ok_or_else(|| Failure::new("there is no directory for the unit: HOME is not set"))?;
     let path = directory.join("systemd/user/hostler.service");

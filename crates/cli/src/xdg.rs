@@ -33,7 +33,7 @@ const BASES: [(&str, &str); 3] =
 /// Hostler's own directories: state with keys and results, configuration with tokens, and cache. Besides those that this
 /// process uses, returns the defaults below HOME and below the home of the folder's owner. Root may submit the folder of
 /// another user, and uses none of that user's directories.
-pub(crate) fn own_directories(folder: &Path) -> Vec<PathBuf> {
+pub fn own_directories(folder: &Path) -> Vec<PathBuf> {
     let used = BASES.into_iter().filter_map(|(variable, below)| directory(variable, below));
     let owner = std::fs::metadata(folder).ok().map(|metadata| Uid::from_raw(metadata.uid()));
     let owner = owner.and_then(|uid| User::from_uid(uid).ok().flatten());
@@ -71,7 +71,7 @@ pub(crate) fn runtime(instead: &str) -> Option<PathBuf> {
 
 /// Prints what is used instead of the directories in the environment, once. Commands call this when they create files or
 /// look for a cluster. Remote commands and steps do not, because their stderr belongs to the user's program.
-pub(crate) fn tell() {
+pub fn tell() {
     for note in std::mem::take(&mut *NOTES.lock().unwrap_or_else(PoisonError::into_inner)) {
         let _ = writeln!(std::io::stderr(), "{}", hostler_model::escaped(&note));
     }

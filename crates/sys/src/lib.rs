@@ -1,6 +1,7 @@
 //! Operating system functions that the standard library lacks.
 
 mod child;
+mod daemon_lock;
 mod daemon_socket;
 mod descriptors;
 mod file;
@@ -17,6 +18,7 @@ use std::fs;
 use std::io;
 
 pub use child::{ChildUsage, wait_with_usage};
+pub use daemon_lock::{is_locked, lock_directory};
 pub use daemon_socket::{Descriptors, SOCKET_CHECK_INTERVAL, SocketAccess, SocketFile};
 pub use descriptors::refuse_descriptors;
 pub use file::{

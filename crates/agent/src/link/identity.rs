@@ -4,7 +4,7 @@
 //! The key never leaves the node. Key and certificate are stored in one file, so they are replaced together. The node's
 //! name is the one in the certificate.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,7 +16,6 @@ use hostler_model::{Digest, NodeName};
 use hostler_proto::api::{JoinRequest, Joined, RenewRequest};
 use hostler_proto::join::{HEAD_NAME, JoinCode};
 use hostler_snapshot::remove_tree;
-use nix::fcntl::{Flock, FlockArg};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -24,9 +23,6 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::mutex::lock;
 use crate::random::random;
-
-/// Lock file in the node's directory, held by the running agent.
-pub(crate) const LOCK: &str = "lock";
 
 /// Longest time for which a join code is valid, and for which joining is retried.
 const CODE_LIFE: Duration = Duration::from_secs(3600);
@@ -129,13 +125,6 @@ pub async fn join(
     // Written last: a node with a certificate has joined.
     files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes())?;
     Ok((node, code.address.clone()))
-}
-
-/// Whether an agent is running for the node in `directory`.
-#[must_use]
-pub fn is_running(directory: &Path) -> bool {
-    let Ok(file) = File::open(directory.join(LOCK)) else { return false };
-    Flock::lock(file, FlockArg::LockSharedNonblock).is_err()
 }
 
 impl Identity {

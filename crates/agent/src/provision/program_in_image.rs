@@ -17,13 +17,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use hostler_remote::step::REMOTE_SHELL;
+use hostler_remote::step::{COMMANDS_IN_IMAGE, REMOTE_SHELL};
 use hostler_shepherd::Shown;
 use hostler_sys::{Libraries, replace_file_unflushed};
-
-/// Directory of the program's names in a sandbox: the last one on the `PATH` of the job, and the first one in jobs of Slurm's
-/// commands, since an image may have an `srun` of another cluster.
-pub const COMMANDS: &str = "/run/hostler/bin";
 
 /// Directory of the loader, the libraries and the program.
 pub const LIBRARIES: &str = "/run/hostler/lib";
@@ -48,7 +44,7 @@ pub(crate) struct ProgramInImage {
     program: PathBuf,
     /// As this process has found them when it started; an upgrade of the system may replace what is behind links.
     libraries: Libraries,
-    /// The script that has the names in [`COMMANDS`].
+    /// The script that has the names in [`COMMANDS_IN_IMAGE`].
     script: PathBuf,
 }
 
@@ -81,7 +77,7 @@ impl ProgramInImage {
         let (program, script) = (real(&self.program)?, real(&self.script)?);
         for name in NAMES {
             files.push(Shown { from: program.clone(), at: format!("{LIBRARIES}/{name}") });
-            files.push(Shown { from: script.clone(), at: format!("{COMMANDS}/{name}") });
+            files.push(Shown { from: script.clone(), at: format!("{COMMANDS_IN_IMAGE}/{name}") });
         }
         Ok(files)
     }
@@ -145,7 +141,7 @@ mod tests {
         assert_eq!(places.len(), count, "each place once");
         for name in NAMES {
             assert!(places.contains(&format!("{LIBRARIES}/{name}").as_str()));
-            assert!(places.contains(&format!("{COMMANDS}/{name}").as_str()));
+            assert!(places.contains(&format!("{COMMANDS_IN_IMAGE}/{name}").as_str()));
         }
         let command = shown.command();
         assert_eq!(command.last().expect("the program"), "/run/hostler/lib/hostler");

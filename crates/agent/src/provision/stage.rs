@@ -16,6 +16,7 @@ use hostler_core::agent::{RunLaunch, Why};
 use hostler_model::{Digest, Engine, Environment, NodeName, PathFacts, RunId, SignalTarget, Work};
 use hostler_project::{Requirements, detect};
 use hostler_proto::link::Output;
+use hostler_remote::step::COMMANDS_IN_IMAGE;
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{Files, Launch, Launcher, Members, Options, RunSignal, WindowSize};
 use hostler_snapshot::{Baseline, LayoutOptions, StoreError, lay_out};
@@ -417,9 +418,9 @@ impl Preparation {
         if is_called_inside {
             let path = environment.entry("PATH".to_owned()).or_default();
             if variables::is_slurm_job(spec) && !path.is_empty() {
-                *path = format!("{}:{path}", program_in_image::COMMANDS);
+                *path = format!("{COMMANDS_IN_IMAGE}:{path}");
             }
-            append(path, program_in_image::COMMANDS);
+            append(path, COMMANDS_IN_IMAGE);
             for name in program_in_image::OF_THE_LOADER {
                 let value = environment.remove(name);
                 environment.extend(value.map(|value| (program_in_image::set_aside(name), value)));

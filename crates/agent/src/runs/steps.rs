@@ -19,8 +19,8 @@ use hostler_model::{AllocationHolder, NodeName};
 use hostler_proto::link::{MAX_STEP_RECORDS, Peer, StepEndpoint, StepRecord};
 use hostler_remote::Credentials;
 use hostler_remote::step::{
-    Allocation, HOSTFILE, Holder, MACHINEFILE, Place, RECORDS, REMOTE_SHELL, RUNNING, RunningSteps, TEMPORARY,
-    VARIABLE, hostfile, launcher_variables, machinefile,
+    Allocation, COMMANDS_IN_IMAGE, HOSTFILE, Holder, MACHINEFILE, Place, RECORDS, REMOTE_SHELL, RUNNING, RunningSteps,
+    TEMPORARY, VARIABLE, hostfile, launcher_variables, machinefile,
 };
 use hostler_shepherd::Launch;
 use nix::libc;
@@ -29,7 +29,6 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::job_network;
-use crate::provision::program_in_image;
 use crate::runs::control::Control;
 use crate::runs::directory::RunDirectory;
 use crate::runs::temporary;
@@ -155,7 +154,7 @@ impl Own {
         let nodes: Vec<Place> = (0..).zip(peers).zip(endpoints).map(place).collect();
         let slots = launch.spec().tasks_per_node;
         let has_image = launch.spec().surroundings.image.is_some();
-        let own_name = || PathBuf::from(program_in_image::COMMANDS).join(REMOTE_SHELL);
+        let own_name = || PathBuf::from(COMMANDS_IN_IMAGE).join(REMOTE_SHELL);
         let remote_shell = if has_image { own_name() } else { PathBuf::from(program) };
         let steps = directory.steps();
         if let Some(text) = hosts_file(&nodes).filter(|_| !names_resolve) {

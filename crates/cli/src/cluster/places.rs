@@ -19,7 +19,7 @@ const SOCKET_PATH_LIMIT: usize = 107;
 
 /// The directories of one embedded cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Places {
+pub struct Places {
     state: PathBuf,
     runtime: PathBuf,
     /// The directory in `/tmp` that contains `runtime`, if any. Another user may have created it, so [`Self::create`]
@@ -32,7 +32,7 @@ impl Places {
     /// cluster's head runs, its runtime directory is the one in which the head listens. Otherwise, without a usable
     /// runtime directory, each state directory gets its own one in `/tmp`, because a user may have several
     /// clusters. If the variable is not set, the directory of the last start is used while it exists.
-    pub(crate) fn from_environment() -> Result<Self, Failure> {
+    pub fn from_environment() -> Result<Self, Failure> {
         let user = geteuid();
         let state = xdg::directory("XDG_STATE_HOME", ".local/state");
         if let Some(places) = state.as_ref().and_then(|state| Self::of_running_head(state.join("hostler"), user)) {
@@ -65,7 +65,7 @@ impl Places {
         Self { runtime: last, exposed: None, ..self }
     }
 
-    pub(crate) fn below(directory: &Path) -> Self {
+    pub fn below(directory: &Path) -> Self {
         Self { state: directory.join("state"), runtime: directory.join("run"), exposed: None }
     }
 
@@ -85,7 +85,7 @@ impl Places {
     }
 
     /// Fails if another user may have made the sockets, because they are in `/tmp`.
-    pub(crate) fn ensure_ours(&self) -> Result<(), Failure> {
+    pub fn ensure_ours(&self) -> Result<(), Failure> {
         match &self.exposed {
             Some(exposed) if exposed.symlink_metadata().is_ok() => ensure_ours(exposed),
             _ => Ok(()),
@@ -93,7 +93,7 @@ impl Places {
     }
 
     /// Removes the directory for sockets, and its parent in `/tmp`, unless something is in them.
-    pub(crate) fn remove_empty(&self) {
+    pub fn remove_empty(&self) {
         let allocations = self.runtime.join("allocations");
         for directory in [Some(&allocations), Some(&self.runtime), self.exposed.as_ref()].into_iter().flatten() {
             // Another cluster of this user may use the parent.
@@ -105,7 +105,7 @@ impl Places {
     ///
     /// # Errors
     /// Fails if the path is too long for a socket.
-    pub(crate) fn socket(&self) -> Result<PathBuf, Failure> {
+    pub fn socket(&self) -> Result<PathBuf, Failure> {
         let socket = socket_in(&self.runtime);
         if socket.as_os_str().len() <= SOCKET_PATH_LIMIT {
             return Ok(socket);
@@ -118,56 +118,56 @@ impl Places {
     ///
     /// # Errors
     /// Fails if the path is too long for a socket.
-    pub(crate) fn real_socket(&self) -> Result<PathBuf, Failure> {
+    pub fn real_socket(&self) -> Result<PathBuf, Failure> {
         Ok(self.socket()?.with_file_name("real.sock"))
     }
 
     /// The socket of a node's agent. The agent does not open it if the path is too long.
-    pub(crate) fn node_socket(&self, name: &NodeName) -> PathBuf {
+    pub fn node_socket(&self, name: &NodeName) -> PathBuf {
         socket_in(&self.runtime).with_file_name(format!("{name}.sock"))
     }
 
     /// The directory for sockets.
-    pub(crate) fn runtime(&self) -> &Path {
+    pub fn runtime(&self) -> &Path {
         &self.runtime
     }
 
-    pub(crate) fn state(&self) -> &Path {
+    pub fn state(&self) -> &Path {
         &self.state
     }
 
-    pub(crate) fn head(&self) -> PathBuf {
+    pub fn head(&self) -> PathBuf {
         head_in(&self.state)
     }
 
-    pub(crate) fn node(&self, name: &NodeName) -> PathBuf {
+    pub fn node(&self, name: &NodeName) -> PathBuf {
         self.state.join(NODES).join(name.as_str())
     }
 
     /// The directory of Python environments. All nodes share it, because they are on one machine.
-    pub(crate) fn environments(&self) -> PathBuf {
+    pub fn environments(&self) -> PathBuf {
         self.state.join("environments")
     }
 
-    pub(crate) fn log(&self, name: &str) -> PathBuf {
+    pub fn log(&self, name: &str) -> PathBuf {
         self.state.join("logs").join(format!("{name}.log"))
     }
 
-    pub(crate) fn record(&self) -> PathBuf {
+    pub fn record(&self) -> PathBuf {
         self.state.join(RECORD)
     }
 
-    pub(crate) fn lock(&self) -> PathBuf {
+    pub fn lock(&self) -> PathBuf {
         self.state.join("up.lock")
     }
 
     /// A file with the join code for a node.
-    pub(crate) fn join_file(&self, name: &NodeName) -> PathBuf {
+    pub fn join_file(&self, name: &NodeName) -> PathBuf {
         self.runtime.join(format!("join-{name}"))
     }
 
     /// Creates the directories, readable only by this user.
-    pub(crate) fn create(&self) -> Result<(), Failure> {
+    pub fn create(&self) -> Result<(), Failure> {
         xdg::tell();
         for directory in [self.state.clone(), self.state.join(NODES), self.state.join("logs")] {
             create_private(&directory)?;
@@ -200,7 +200,7 @@ fn refuse_embedded(directory: &Path) -> Result<(), Failure> {
 
 /// A kind of daemon, by the directory with its keys in its own directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Daemon {
+pub enum Daemon {
     Head,
     Agent,
 }
@@ -208,7 +208,7 @@ pub(crate) enum Daemon {
 impl Daemon {
     /// Fails if a daemon of the other kind, or `hostler up`, keeps its state in this directory. Both kinds have directories of
     /// the same names, such as the one with chunks, and each would delete those of the other.
-    pub(crate) fn ensure_own(self, directory: &Path) -> Result<(), Failure> {
+    pub fn ensure_own(self, directory: &Path) -> Result<(), Failure> {
         refuse_embedded(directory)?;
         ensure_controlled(directory)?;
         let (keys_of_other, other) = match self {
@@ -225,7 +225,7 @@ impl Daemon {
 
 /// Fails if another user could replace the directory or what is in it: programs of root would then do what that user wants. Root
 /// also trusts the person who ran `sudo`.
-pub(crate) fn ensure_controlled(directory: &Path) -> Result<(), Failure> {
+pub fn ensure_controlled(directory: &Path) -> Result<(), Failure> {
     let sudo = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok()).filter(|_| geteuid().is_root());
     let trusted = [Some(0), Some(geteuid().as_raw()), sudo];
     let resolved = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());

@@ -22,21 +22,21 @@ use crate::failure::{During, Failure};
 
 /// Identifies one process uniquely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ProcessId {
-    pub(crate) pid: i32,
+pub struct ProcessId {
+    pub pid: i32,
     /// Start time in clock ticks since boot.
-    pub(super) start_ticks: u64,
-    pub(super) boot: String,
+    pub start_ticks: u64,
+    pub boot: String,
 }
 
 impl ProcessId {
     /// Identifies the process `pid`; `None` if it does not exist or is a zombie.
-    pub(crate) fn of(pid: i32) -> io::Result<Option<Self>> {
+    pub fn of(pid: i32) -> io::Result<Option<Self>> {
         let Some(start_ticks) = start_ticks(pid)? else { return Ok(None) };
         Ok(Some(Self { pid, start_ticks, boot: hostler_sys::boot_id()? }))
     }
 
-    pub(crate) fn is_alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         Self::of(self.pid).is_ok_and(|now| now.as_ref() == Some(self))
     }
 
@@ -55,7 +55,7 @@ impl ProcessId {
     }
 
     /// Sends a signal. Does nothing if the process has ended.
-    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
         let Some(fd) = self.open()? else { return Ok(()) };
         let no_info = std::ptr::null::<libc::siginfo_t>();
         // SAFETY: the descriptor is open, and the pointer to the signal information may be null.
@@ -65,7 +65,7 @@ impl ProcessId {
     }
 
     /// Waits up to `limit` for the end of the process. Returns whether it has ended.
-    pub(crate) fn wait_gone(&self, limit: Duration) -> io::Result<bool> {
+    pub fn wait_gone(&self, limit: Duration) -> io::Result<bool> {
         let Some(fd) = self.open()? else { return Ok(true) };
         let deadline = Instant::now() + limit;
         loop {
@@ -105,13 +105,13 @@ fn parse_stat(stat: &str) -> Option<Option<u64>> {
 }
 
 /// Starts this executable with `args` in a new session, with its output in `log` and no inherited descriptors.
-pub(crate) fn spawn(executable: &Path, args: &[OsString], log: &Path) -> Result<Child, Failure> {
+pub fn spawn(executable: &Path, args: &[OsString], log: &Path) -> Result<Child, Failure> {
     let failed = || format!("cannot start {} {}", executable.display(), args[0].to_string_lossy());
     daemon(executable, args, log)?.spawn().during(failed)
 }
 
 /// Builds the command that [`spawn`] starts.
-pub(crate) fn daemon(executable: &Path, args: &[OsString], log: &Path) -> Result<Command, Failure> {
+pub fn daemon(executable: &Path, args: &[OsString], log: &Path) -> Result<Command, Failure> {
     let log_file = log::open(log).during(|| format!("cannot write the log {}", log.display()))?;
     let log_copy = log_file.try_clone().during(|| format!("cannot write the log {}", log.display()))?;
     let mut command = Command::new(executable);
@@ -133,7 +133,7 @@ pub(crate) fn daemon(executable: &Path, args: &[OsString], log: &Path) -> Result
 }
 
 /// The last `lines` lines of a log after the first `from` bytes.
-pub(crate) fn log_tail(path: &Path, from: u64, lines: usize) -> Vec<String> {
+pub fn log_tail(path: &Path, from: u64, lines: usize) -> Vec<String> {
     let bytes = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(bytes.get(from as usize..).unwrap_or_default()).into_owned();
     let all: Vec<&str> = text.lines().collect();

@@ -13,83 +13,83 @@ use crate::flags::GpuCap;
 
 /// The processes, sizes and addresses of the cluster at its last start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
-    pub(crate) head: Option<ProcessId>,
+pub struct Record {
+    pub head: Option<ProcessId>,
     /// Address of the head for agents. A restarted head uses it again, so that running agents find the head.
-    pub(crate) address: Option<String>,
+    pub address: Option<String>,
     /// Maximum size of stored results in bytes, if the user has set one.
     #[serde(default)]
-    pub(crate) results_cap_bytes: Option<u64>,
+    pub results_cap_bytes: Option<u64>,
     /// File with a captured machine that replaces this machine in tests.
     #[serde(default)]
-    pub(crate) machine_from: Option<PathBuf>,
+    pub machine_from: Option<PathBuf>,
     /// Whether the head switches the nodes on and off.
     #[serde(default)]
-    pub(crate) is_elastic: bool,
+    pub is_elastic: bool,
     /// The sizes of the last start. A start without sizes uses them again.
     #[serde(default)]
-    pub(crate) sizes: Sizes,
-    pub(crate) nodes: Vec<NodeRecord>,
+    pub sizes: Sizes,
+    pub nodes: Vec<NodeRecord>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NodeRecord {
+pub struct NodeRecord {
     /// Name of the node, e.g. `n1`.
-    pub(crate) name: NodeName,
-    pub(crate) cpus: CpuSet,
-    pub(crate) memory_bytes: u64,
+    pub name: NodeName,
+    pub cpus: CpuSet,
+    pub memory_bytes: u64,
     /// Unique ids of the GPUs.
     #[serde(default)]
-    pub(crate) gpus: Vec<String>,
+    pub gpus: Vec<String>,
     #[serde(default)]
-    pub(crate) counted: Counted,
-    pub(crate) agent: Option<ProcessId>,
+    pub counted: Counted,
+    pub agent: Option<ProcessId>,
 }
 
 /// The sizes given to `up`; absent sizes have defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Sizes {
-    pub(crate) nodes: Option<u32>,
+pub struct Sizes {
+    pub nodes: Option<u32>,
     /// CPUs per node.
-    pub(crate) cpus: Option<u32>,
+    pub cpus: Option<u32>,
     /// Memory per node, in bytes.
-    pub(crate) memory_bytes: Option<u64>,
+    pub memory_bytes: Option<u64>,
     /// GPUs of the cluster.
-    pub(crate) gpus: Option<GpuCap>,
+    pub gpus: Option<GpuCap>,
     /// Countable resources of each node.
-    pub(crate) counted: Counted,
+    pub counted: Counted,
     /// A captured machine that provides GPUs and topology, in tests.
-    pub(crate) machine_from: Option<PathBuf>,
+    pub machine_from: Option<PathBuf>,
 }
 
 impl Sizes {
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl NodeRecord {
     /// Whether the agent runs.
-    pub(crate) fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.agent.as_ref().is_some_and(ProcessId::is_alive)
     }
 }
 
 impl Record {
     /// Whether the cluster runs. An elastic cluster also runs while all its nodes are off, as long as its head runs.
-    pub(crate) fn is_running(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         let has_head = || self.head.as_ref().is_some_and(ProcessId::is_alive);
         self.nodes.iter().any(NodeRecord::is_on) || self.is_elastic && has_head()
     }
 
     /// Whether the cluster was started and has died, instead of being stopped.
-    pub(crate) fn has_died(&self) -> bool {
+    pub fn has_died(&self) -> bool {
         self.head.is_some() && !self.is_running()
     }
 
     /// Reads the record; empty if the file does not exist.
-    pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
+    pub fn load(path: &Path) -> Result<Self, Failure> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
@@ -103,7 +103,7 @@ impl Record {
     }
 
     /// Writes the record atomically.
-    pub(crate) fn save(&self, path: &Path) -> Result<(), Failure> {
+    pub fn save(&self, path: &Path) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(self).expect("a record is valid JSON");
         let replace = || {
             let directory = path.parent().unwrap_or(Path::new("/"));
@@ -116,7 +116,7 @@ impl Record {
     }
 
     /// The running processes, agents first.
-    pub(crate) fn alive(&self) -> Vec<ProcessId> {
+    pub fn alive(&self) -> Vec<ProcessId> {
         let agents = self.nodes.iter().filter_map(|node| node.agent.as_ref());
         agents.chain(&self.head).filter(|process| process.is_alive()).cloned().collect()
     }

@@ -15,7 +15,7 @@ use crate::exit;
 use crate::failure::Failure;
 
 /// Name of the file in the head's directory that names its process, address and socket.
-pub(super) const HEAD_FILE: &str = "head.json";
+pub const HEAD_FILE: &str = "head.json";
 
 /// How long a daemon may take to bind its socket again.
 const BIND_TIME: Duration = SOCKET_CHECK_INTERVAL.saturating_mul(3);
@@ -24,7 +24,7 @@ const BIND_TIME: Duration = SOCKET_CHECK_INTERVAL.saturating_mul(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct RunningHead {
+pub struct RunningHead {
     pid: i32,
     started_ticks: u64,
     boot: String,
@@ -33,14 +33,14 @@ pub(crate) struct RunningHead {
 
 impl RunningHead {
     /// The head that runs in this state directory, if this user may know.
-    pub(crate) fn of(directory: &Path) -> Option<Self> {
+    pub fn of(directory: &Path) -> Option<Self> {
         let text = std::fs::read(directory.join(HEAD_FILE)).ok()?;
         let head: Self = serde_json::from_slice(&text).ok()?;
         let process = ProcessId { pid: head.pid, start_ticks: head.started_ticks, boot: head.boot.clone() };
         process.is_alive().then_some(head)
     }
 
-    pub(crate) fn socket(&self) -> &Path {
+    pub fn socket(&self) -> &Path {
         &self.socket
     }
 
@@ -48,7 +48,7 @@ impl RunningHead {
     ///
     /// # Errors
     /// If the head does not bind its socket again.
-    pub(crate) fn wait_for_socket(&self) -> Result<(), Failure> {
+    pub fn wait_for_socket(&self) -> Result<(), Failure> {
         wait_for_socket(&self.socket, &format!("a head runs (pid {})", self.pid)).map_err(|failure| {
             failure.hint("the head's log says why it cannot bind the socket").hint(
                 "to restart the head: `hostler down --keep` and `hostler up`, or restart its service; running jobs continue",
@@ -61,7 +61,7 @@ impl RunningHead {
 ///
 /// # Errors
 /// If the daemon does not bind its socket again.
-pub(crate) fn wait_for_socket(socket: &Path, who: &str) -> Result<(), Failure> {
+pub fn wait_for_socket(socket: &Path, who: &str) -> Result<(), Failure> {
     if socket.exists() {
         return Ok(());
     }

@@ -19,17 +19,17 @@ const MEMORY_STEP: u64 = 64 << 20;
 
 /// The resources that this process may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Machine {
-    pub(crate) cpus: Vec<u32>,
+pub struct Machine {
+    pub cpus: Vec<u32>,
     /// Memory for jobs, in bytes.
-    pub(crate) memory_bytes: u64,
+    pub memory_bytes: u64,
     /// Unique ids of GPUs for jobs.
-    pub(crate) gpus: Vec<String>,
+    pub gpus: Vec<String>,
 }
 
 impl Machine {
     /// Reads affinity, free memory and cgroup limits. [`Machine::with_gpus`] adds GPUs.
-    pub(crate) fn detect() -> Result<Self, Failure> {
+    pub fn detect() -> Result<Self, Failure> {
         let affinity = sched_getaffinity(Pid::from_raw(0)).during(|| "cannot determine the usable CPUs".to_owned())?;
         let cpus =
             (0..Affinity::count()).filter(|&id| affinity.is_set(id).unwrap_or(false)).map(|id| id as u32).collect();
@@ -46,7 +46,7 @@ impl Machine {
     }
 
     /// Adds the GPUs of `found` that `cap` allows.
-    pub(crate) fn with_gpus(self, found: hostler_discovery::Machine, cap: Option<&GpuCap>) -> Self {
+    pub fn with_gpus(self, found: hostler_discovery::Machine, cap: Option<&GpuCap>) -> Self {
         let found = match cap {
             Some(GpuCap::Only(picks)) => found.capped(&Caps { gpus: Some(picks.clone()), ..Caps::default() }),
             Some(GpuCap::All) | None => found,
@@ -88,7 +88,7 @@ fn limit_file(membership: &str) -> Option<String> {
 
 impl Sizes {
     /// Whether nodes that have died can start again unchanged.
-    pub(crate) fn still_fit(&self, dealt: &[NodeRecord], dead: &[NodeRecord]) -> bool {
+    pub fn still_fit(&self, dealt: &[NodeRecord], dead: &[NodeRecord]) -> bool {
         // Always compare the GPUs, because a recorded GPU may no longer exist.
         let gpus = Some(self.gpus.clone().unwrap_or(GpuCap::All));
         !dead.is_empty() && dealt.len() == dead.len() && Self { gpus, ..self.clone() }.fit(dealt, dead)
@@ -96,7 +96,7 @@ impl Sizes {
 
     /// Whether running nodes have the requested sizes. `dealt` is the result of [`Self::deal`] now. Sizes that were not
     /// requested may differ, e.g. because less memory is free now.
-    pub(crate) fn fit(&self, dealt: &[NodeRecord], running: &[NodeRecord]) -> bool {
+    pub fn fit(&self, dealt: &[NodeRecord], running: &[NodeRecord]) -> bool {
         let gpus = |nodes: &[NodeRecord]| nodes.iter().flat_map(|node| node.gpus.clone()).collect::<BTreeSet<_>>();
         self.nodes.is_none_or(|_| dealt.len() == running.len())
             && self.cpus.is_none_or(|cpus| running.iter().all(|node| node.cpus.len() == cpus))
@@ -107,13 +107,13 @@ impl Sizes {
 
     /// Sizes for a start without options: as many nodes as before, even if the default is another number now. The nodes may
     /// still have jobs.
-    pub(crate) fn as_before(&self, recorded: &[NodeRecord]) -> Self {
+    pub fn as_before(&self, recorded: &[NodeRecord]) -> Self {
         let before = u32::try_from(recorded.len()).ok().filter(|count| *count > 0);
         Self { nodes: self.nodes.or(before), ..self.clone() }
     }
 
     /// Divides the machine: CPU ids in turn, memory in equal parts, each GPU to one node.
-    pub(crate) fn deal(&self, machine: &Machine) -> Vec<NodeRecord> {
+    pub fn deal(&self, machine: &Machine) -> Vec<NodeRecord> {
         let available = machine.cpus.len() as u32;
         let nodes = self.nodes.unwrap_or(DEFAULT_NODES.min(available)).max(1);
         let cpus = self.cpus.unwrap_or(available / nodes).max(1);

@@ -4,7 +4,6 @@
 //! Each is a small front end to a `hostler` command; `hostler shims` creates the links. Defaults are those of the
 //! original tools, unless the cluster's settings differ.
 
-pub(crate) mod daemon;
 pub(crate) mod info;
 pub(crate) mod run;
 
@@ -13,12 +12,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Command, FromArgMatches};
 
-use crate::args::{Common, conclude, help_flag, print};
 use crate::commands::act::Cancel;
 use crate::commands::configure::Configure;
 use crate::context::Context;
 use crate::failure::Outcome;
-use crate::mistakes::not_text;
+use crate::global_options::{Common, conclude, help_flag, not_text, print};
 use crate::output::{Format, Output};
 
 /// A client tool. The fields of the implementing type are the tool's flags, and the type's doc comment is the help
@@ -71,6 +69,6 @@ pub(crate) fn definition<T: Tool>() -> Command {
 }
 
 /// A command line without options, with the program's version.
-pub(crate) fn bare(name: &'static str) -> Command {
+pub fn bare(name: &'static str) -> Command {
     Command::new(name).bin_name(name).version(hostler_proto::BUILD).max_term_width(120)
 }

@@ -20,7 +20,7 @@ use crate::flags::{Memory, TimeLimit};
 
 /// Cancel jobs; results written so far can still be fetched
 #[derive(Debug, Args)]
-pub(crate) struct Cancel {
+pub struct Cancel {
     #[command(flatten)]
     targets: Targets,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Cancel {
 ///
 /// A held array starts no tasks. To hold only some of its tasks, name them, e.g. 12_3.
 #[derive(Debug, Args)]
-pub(crate) struct Hold {
+pub struct Hold {
     #[command(flatten)]
     targets: Targets,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Hold {
 /// The release of an array also releases its tasks that are held on their own. Only operators release what an operator
 /// holds.
 #[derive(Debug, Args)]
-pub(crate) struct Release {
+pub struct Release {
     #[command(flatten)]
     targets: Targets,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Release {
 /// Jobs that were cancelled because they depend on this job stay cancelled. With --dependents, they are queued again and
 /// wait for this job, unless another of their dependencies can never be satisfied.
 #[derive(Debug, Args)]
-pub(crate) struct Requeue {
+pub struct Requeue {
     #[command(flatten)]
     targets: Targets,
 
@@ -90,7 +90,7 @@ pub(crate) struct Requeue {
 /// The job's program gets the signal, but not the processes that it started. A node that the head cannot reach at this moment
 /// gets none. To end a step and not its job, send it KILL.
 #[derive(Debug, Args)]
-pub(crate) struct Signal {
+pub struct Signal {
     /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
     #[arg(value_name = "ID")]
     target: Target,
@@ -158,25 +158,25 @@ impl Targets {
 }
 
 impl Cancel {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         act(context, &self.targets, JobAction::Cancel)
     }
 }
 
 impl Hold {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         act(context, &self.targets, JobAction::Hold)
     }
 }
 
 impl Release {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         act(context, &self.targets, JobAction::Release)
     }
 }
 
 impl Requeue {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let change = self.change()?;
         let action = match (self.hold || change.is_some(), self.completed) {
             (true, completed) => JobAction::RequeueHeld { completed },
@@ -374,7 +374,7 @@ fn dependents_of(parents: &BTreeSet<JobId>, mut records: Vec<JobRecord>) -> Vec<
 }
 
 impl Signal {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let Self { target, signal, to, step } = self;
         let client = context.client()?;
         let (job, index) = (target.job, target.index);

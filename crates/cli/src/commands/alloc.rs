@@ -25,7 +25,7 @@ use crate::steps::holding::{Held, Wait, request};
 ///
 /// Exit codes: the exit code of the command; 125 if no resources could be allocated.
 #[derive(Debug, Args)]
-pub(crate) struct Alloc {
+pub struct Alloc {
     #[command(flatten)]
     flags: JobFlags,
 
@@ -41,7 +41,7 @@ pub(crate) struct Alloc {
 }
 
 impl Alloc {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         check_command(context, "alloc", &self.command)?;
         let command = if self.command.is_empty() { vec![shell()] } else { self.command.clone() };
         let program = command[0].rsplit('/').next().unwrap_or_default().to_owned();

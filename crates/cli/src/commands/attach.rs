@@ -27,14 +27,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// To detach, press Ctrl-A, then d; the job continues. To send Ctrl-A to the job, press Ctrl-A, then a. Operators can
 /// watch the terminals of other users' jobs; only the job's user can type.
 #[derive(Debug, Args)]
-pub(crate) struct Attach {
+pub struct Attach {
     /// The job: its id, e.g. 12; an array task, e.g. 12_3; its name; or `last` for your newest job
     #[arg(value_name = "JOB")]
     word: Word,
 }
 
 impl Attach {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
         block_on(async {
             let target = choice::one(&client, &self.word).await?;

@@ -48,7 +48,7 @@ impl Discover {
 }
 
 /// Reads the machine that `hostler node discover --capture` wrote to a file.
-pub(crate) fn captured_machine(path: &Path) -> Result<Machine, Failure> {
+pub fn captured_machine(path: &Path) -> Result<Machine, Failure> {
     let shown = path.display();
     let text = fs::read_to_string(path).during(|| format!("cannot read {shown}"))?;
     let fixture = Fixture::parse(&text).map_err(|error| {

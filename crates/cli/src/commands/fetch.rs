@@ -32,7 +32,7 @@ const WATCH_AGAIN: Duration = Duration::from_secs(60);
 /// results of job 12 go to DIR/12, the results of array task 12_3 to DIR/12_3. The command writes each file atomically.
 /// To continue an interrupted download, run the command again.
 #[derive(Debug, Args)]
-pub(crate) struct Fetch {
+pub struct Fetch {
     /// Jobs: ids, e.g. 12; array tasks, e.g. 12_3 or 12_0-9; ranges, e.g. 12-20; names; or `last` for your newest job
     #[arg(value_name = "JOB", required_unless_present_any = ["all", "watch", "user", "name", "state", "partition"])]
     words: Vec<Word>,
@@ -70,7 +70,7 @@ pub(crate) struct Fetch {
 }
 
 impl Fetch {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let destination = destination(Some(&self.to), self.overwrite)?;
         if self.watch {
             let client = context.watching_client()?;

@@ -16,7 +16,7 @@ use crate::output::text::{Moment, Since};
 /// A job counts on the day on which it ended, in UTC. Operators see the jobs of all users, other users their own. `hostler dashboard`
 /// also lists the jobs.
 #[derive(Debug, Args)]
-pub(crate) struct History {
+pub struct History {
     /// Group the jobs by this
     #[arg(long, value_name = "WHAT", value_parser = ["user", "partition", "name", "day"], default_value = "user")]
     by: String,
@@ -31,7 +31,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
         let page = block_on(async {
             let moment = Moment { zone: TimeZone::UTC, ..Moment::of_head(&client).await? };

@@ -11,7 +11,7 @@ use crate::slurm::import;
 
 /// Import the configuration of another cluster manager
 #[derive(Debug, Args)]
-pub(crate) struct Import {
+pub struct Import {
     #[command(subcommand)]
     command: ImportCommand,
 }
@@ -47,7 +47,7 @@ struct Slurm {
 }
 
 impl Import {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         match self.command {
             ImportCommand::Slurm(command) => command.run(context),
             ImportCommand::Cm(command) => command.run(context),

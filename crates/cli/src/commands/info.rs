@@ -10,14 +10,14 @@ use crate::output::{self, node_views, partitions, views};
 
 /// Show a summary of the cluster
 #[derive(Debug, Args)]
-pub(crate) struct Info {
+pub struct Info {
     /// Show the power use and saved energy of nodes that the head switches on and off
     #[arg(long)]
     energy: bool,
 }
 
 impl Info {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
         if self.energy {
             return show_energy(&client, context);

@@ -18,7 +18,7 @@ use crate::output::{self, text, views};
 
 /// Show the details of a job or of one array task
 #[derive(Debug, Args)]
-pub(crate) struct Job {
+pub struct Job {
     /// The job: its id, e.g. 12; an array task, e.g. 12_3; its name; or `last` for your newest job
     #[arg(value_name = "JOB")]
     word: Word,
@@ -37,7 +37,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
         let Target { job: id, index } = block_on(choice::one(&client, &self.word))?;
         if self.script {

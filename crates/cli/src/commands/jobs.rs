@@ -13,7 +13,7 @@ use crate::output::{self, text, views};
 
 /// List jobs that run, then those that wait, in order
 #[derive(Debug, Args)]
-pub(crate) struct Jobs {
+pub struct Jobs {
     /// Also list jobs that have ended
     #[arg(short, long)]
     all: bool,
@@ -62,7 +62,7 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
         let is_table = !context.output.is_json() && !context.output.is_quiet();
         let (page, moment) = block_on(async {

@@ -25,7 +25,7 @@ use crate::signing::{self, Key};
 /// you need neither key nor address. The code is a secret, and other users can see command lines: the command reads it
 /// from standard input. Machines of the cluster need no login.
 #[derive(Debug, Args)]
-pub(crate) struct Login {
+pub struct Login {
     /// Address of the head, e.g. head.example.org:7760; `-` reads a login code [default: -]
     #[arg(value_name = "ADDRESS", default_value = "-", hide_default_value = true)]
     target: CodeArgument,
@@ -47,14 +47,14 @@ pub(crate) struct Login {
 
 /// Log out and revoke the login token
 #[derive(Debug, Args)]
-pub(crate) struct Logout {
+pub struct Logout {
     /// Address of the head [default: the address of the last login]
     #[arg(value_name = "ADDRESS")]
     address: Option<String>,
 }
 
 impl Login {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let (kept, logged_in) = match &self.target {
             CodeArgument::Other(address) => self.by_key(context, &logins::with_port(address)?)?,
             _ if self.user.is_some() => {
@@ -187,7 +187,7 @@ fn user_here() -> Result<String, Failure> {
 }
 
 impl Logout {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let kept = match &self.address {
             Some(address) => logins::find(&logins::with_port(address)?)?.filter(|login| login.token.is_some()),
             None => logins::last()?,

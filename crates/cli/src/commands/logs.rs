@@ -19,13 +19,14 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::sections::{Section, Sections};
+use crate::output::views::shortened;
 
 /// Print the output of a job or of an array task
 ///
 /// The command prints the job's stdout to stdout. It prints the job's stderr and the log of the environment setup to
 /// stderr.
 #[derive(Debug, Args)]
-pub(crate) struct Logs {
+pub struct Logs {
     /// The job: its id, e.g. 12; an array task, e.g. 12_3; its name; or `last` for your newest job
     #[arg(value_name = "JOB")]
     word: Word,
@@ -54,7 +55,7 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let client = context.watching_client()?;
         block_on(async {
             let target = choice::one(&client, &self.word).await?;
@@ -104,10 +105,10 @@ impl Logs {
 
 /// A task, and the ranks of the nodes whose output is read.
 #[derive(Debug, Clone)]
-pub(crate) struct Source {
-    pub(crate) task: TaskId,
+pub struct Source {
+    pub task: TaskId,
     /// Ranks of the nodes.
-    pub(crate) ranks: Range<u32>,
+    pub ranks: Range<u32>,
 }
 
 /// The sources for a target: one task or all tasks of a job, each with all of the task's nodes.
@@ -268,7 +269,7 @@ impl<'a> Shown<'a> {
 }
 
 /// Reads one output of a task, from its last attempt. Outputs of several nodes are concatenated.
-pub(crate) async fn read(client: &Client, source: &Source, output: Output, follow: bool) -> Result<Vec<u8>, Failure> {
+pub async fn read(client: &Client, source: &Source, output: Output, follow: bool) -> Result<Vec<u8>, Failure> {
     let mut all = Vec::new();
     for rank in source.ranks.clone() {
         let reader = if follow { Follow::new } else { Follow::up_to_now };
@@ -282,4 +283,54 @@ pub(crate) async fn read(client: &Client, source: &Source, output: Output, follo
         }
     }
     Ok(all)
+}
+
+/// Prints the main lines of the setup log of a task, each after `lead`.
+pub async fn show_setup(context: &Context, client: &Client, task: TaskId, lead: &str) -> Result<(), Failure> {
+    let mut follow = Follow::new(client, task, Output::Setup);
+    let mut line = Vec::new();
+    while let Some(event) = follow.next().await? {
+        let LogEvent::Bytes(bytes) = event else { continue };
+        for &byte in bytes.iter() {
+            if byte != b'\n' && byte != b'\r' {
+                line.push(byte);
+            } else if let Some(text) = headline(&std::mem::take(&mut line)) {
+                context.output.say(&format!("{lead}: {text}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns a line of the setup log without the prefix `hostler: `; `None` for details such as single packages.
+fn headline(line: &[u8]) -> Option<String> {
+    const DETAILS: [&str; 7] = [
+        "Collecting",
+        "Downloading",
+        "Installing collected",
+        "Looking in",
+        "Obtaining",
+        "Requirement already",
+        "Using cached",
+    ];
+    let text = String::from_utf8_lossy(line);
+    let is_detail = text.starts_with([' ', '+', '-']) || DETAILS.iter().any(|word| text.starts_with(word));
+    let own_words = text.strip_prefix("hostler: ").unwrap_or(&text);
+    (!is_detail && !text.trim().is_empty()).then(|| shortened(own_words, 90))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn setup_log_is_reduced_to_main_lines() {
+        for detail in
+            ["", "  Downloading x.whl", "Collecting numpy", " + numpy==2.0", "Requirement already satisfied: x"]
+        {
+            assert_eq!(headline(detail.as_bytes()), None, "{detail}");
+        }
+        assert_eq!(headline(b"hostler: environment ready").as_deref(), Some("environment ready"));
+        assert_eq!(headline(b"Installed 12 packages in 40ms").as_deref(), Some("Installed 12 packages in 40ms"));
+    }
 }

@@ -21,7 +21,7 @@ use crate::output::{node_views, text};
 
 /// Manage nodes: invite, drain, resume, switch on and off, remove
 #[derive(Debug, Args)]
-pub(crate) struct Node {
+pub struct Node {
     #[command(subcommand)]
     command: NodeCommand,
 }
@@ -187,7 +187,7 @@ struct Forget {
 }
 
 impl Node {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         match self.command {
             NodeCommand::List(command) => command.run(context),
             NodeCommand::Discover(command) => command.run(context),

@@ -10,14 +10,14 @@ use crate::{config, exit};
 
 /// List the nodes with their state and free resources
 #[derive(Debug, Args)]
-pub(crate) struct Nodes {
+pub struct Nodes {
     /// Show the load of the nodes as this machine's agent knows it; needs no head
     #[arg(long)]
     load: bool,
 }
 
 impl Nodes {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         if self.load {
             return load(context);
         }

@@ -68,7 +68,7 @@ const SLURM_CONF_VARIABLE: &str = "SLURM_CONF";
 /// Exit codes: the exit code of the command; 124 if the job reached its time limit; 125 if the head refused or lost the
 /// job, or its output could not be written, which cancels the job; 128 + N if signal N ended the command.
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub struct Run {
     #[command(flatten)]
     flags: JobFlags,
 
@@ -129,11 +129,11 @@ pub(crate) struct Run {
 
     /// Command and arguments
     #[arg(value_name = "COMMAND", required_unless_present = "image", trailing_var_arg = true)]
-    pub(crate) command: Vec<String>,
+    pub command: Vec<String>,
 }
 
 impl Run {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         if !self.script && !self.command.is_empty() {
             check_command(context, "run", &self.command)?;
         }

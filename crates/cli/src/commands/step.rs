@@ -17,11 +17,11 @@ use hostler_shepherd::merge::{Labels, Merger};
 use nix::libc;
 use tokio::sync::broadcast;
 
-use crate::args::conclude;
 use crate::command_words::check_command;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
+use crate::global_options::conclude;
 use crate::output::{Format, Output};
 use crate::steps::{self, Face, Plan, Task, Then, allocation, failure, finish, rank_of};
 
@@ -43,7 +43,7 @@ const TWICE: Duration = Duration::from_secs(1);
 #[command(
     override_usage = "hostler step [OPTIONS] <NODE> <COMMAND>...\n       hostler step [OPTIONS] --all <COMMAND>...\n       hostler step [OPTIONS] --tasks <N> <COMMAND>..."
 )]
-pub(crate) struct Step {
+pub struct Step {
     /// Run on all nodes of the job at once, including this one
     ///
     /// Each line of output starts with the node's name. If commands fail, the exit code is that of the failed node
@@ -77,7 +77,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    pub(crate) fn run(mut self, context: &Context) -> Outcome {
+    pub fn run(mut self, context: &Context) -> Outcome {
         let allocation = allocation()?;
         check_command(context, "step", &self.words)?;
         if self.all {
@@ -161,7 +161,8 @@ fn on_several(output: &Output, allocation: &Allocation, counts: &[u32], step: &S
     for (node, count) in (0..).zip(counts) {
         for local in 0..*count {
             let rank = tasks.len() as u64;
-            let variables = if step.all { Vec::new() } else { hostler_agent::rank_variables(rank, local, world_size) };
+            let variables =
+                if step.all { Vec::new() } else { hostler_shepherd::ranks::variables(rank, local, world_size) };
             let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
             let process = Process { argv: step.words.clone(), variables, terminal: None, messages: None };
             tasks.push(Task { node, process, has_input: !step.all && !step.no_input });
@@ -314,14 +315,14 @@ fn summarize(
 /// Accept the steps of a job on this node
 #[derive(Debug, Args)]
 #[command(hide = true)]
-pub(crate) struct Steps {
+pub struct Steps {
     /// Program of the first node, and the program's arguments; empty on other nodes
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     argv: Vec<OsString>,
 }
 
 impl Steps {
-    pub(crate) fn run(self) -> Outcome {
+    pub fn run(self) -> Outcome {
         let allocation = allocation()?;
         let program = (!self.argv.is_empty()).then_some(self.argv.as_slice());
         let what = || match program {

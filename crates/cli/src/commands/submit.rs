@@ -35,7 +35,7 @@ use crate::xdg;
 /// Variables such as HOSTLER_JOB_ID, HOSTLER_ARRAY_INDEX and HOSTLER_CPUS describe the job to the program. The page
 /// docs/reference/variables.md lists all of them.
 #[derive(Debug, Args)]
-pub(crate) struct Submit {
+pub struct Submit {
     /// Project folder
     #[arg(value_name = "PROJECT")]
     project: PathBuf,
@@ -84,7 +84,7 @@ pub(crate) struct Submit {
 }
 
 impl Submit {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let fetches = self.fetch || self.follow || self.to.is_some();
         let destination = fetches.then(|| destination(self.to.as_deref(), false)).transpose()?;
         let waits = fetches || self.wait || self.bell;

@@ -22,7 +22,7 @@ use crate::flags::{BeginTime, Dependencies, Memory, TimeLimit, counted};
 /// change only while no task of the job runs.
 #[derive(Debug, Args)]
 #[command(override_usage = "hostler update [OPTIONS] <JOB>")]
-pub(crate) struct Update {
+pub struct Update {
     /// Id or name of the job, or `last`; the change applies to all tasks of an array
     #[arg(value_name = "JOB")]
     job: Word,
@@ -118,7 +118,7 @@ impl<T: FromStr<Err = ParseError>> FromStr for OrNone<T> {
 }
 
 impl Update {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let Self { job, values } = self;
         let change = values.change()?;
         let client = context.client()?;

@@ -12,8 +12,8 @@ use hostler_proto::api::{JobDetail, JobSummary, TaskView};
 use serde::Serialize;
 
 use super::choice::{self, Word};
-use super::demo::show_setup;
 use super::fetch::fetch_and_judge;
+use super::logs::show_setup;
 use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -37,7 +37,7 @@ const NUMBERS_EVERY: Duration = Duration::from_secs(10);
 
 /// Wait until jobs have ended; exit with 0 if all completed, else 1
 #[derive(Debug, Args)]
-pub(crate) struct Wait {
+pub struct Wait {
     /// Jobs: ids, e.g. 12; array tasks, e.g. 12_3 or 12_0-9; ranges, e.g. 12-20; names; or `last` for your newest job
     #[arg(value_name = "JOB", required = true)]
     words: Vec<Word>,
@@ -60,7 +60,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let fetches = self.fetch || self.to.is_some();
         let destination = fetches.then(|| destination(self.to.as_deref(), false)).transpose()?;
         let client = context.watching_client()?;

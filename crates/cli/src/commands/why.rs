@@ -12,14 +12,14 @@ use crate::output::{text, views};
 
 /// Explain why a job waits and estimate when the job starts
 #[derive(Debug, Args)]
-pub(crate) struct Why {
+pub struct Why {
     /// The job: its id, e.g. 12; an array task, e.g. 12_3; its name; or `last` for your newest job
     #[arg(value_name = "JOB")]
     word: Word,
 }
 
 impl Why {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
         let (why, moment) = block_on(async {
             let Target { job, index } = choice::one(&client, &self.word).await?;

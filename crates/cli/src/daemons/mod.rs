@@ -7,17 +7,16 @@ use nix::sys::stat::{Mode, umask};
 use crate::failure::Failure;
 
 pub(crate) mod log;
-pub(crate) mod places;
-pub(crate) mod settings;
+pub mod places;
 
 /// Begins a daemon, before it creates any file: only this user can access its files, and its log goes to standard error.
-pub(crate) fn begin() -> Result<(), Failure> {
+pub fn begin() -> Result<(), Failure> {
     keep_files_private();
     log::log_to_stderr()
 }
 
 /// Makes new files and directories accessible for this user only, whatever the umask of the caller. What others must
 /// access sets its mode, e.g. by `hostler_sys::create_directory`. Jobs have the umask of their users.
-pub(crate) fn keep_files_private() {
+pub fn keep_files_private() {
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
 }

@@ -15,22 +15,22 @@ const SYSTEM_SETTINGS: &str = "/etc/hostler";
 const SYSTEM_STATE: &str = "/var/lib/hostler";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HeadPlaces {
-    pub(crate) directory: PathBuf,
-    pub(crate) settings: PathBuf,
+pub struct HeadPlaces {
+    pub directory: PathBuf,
+    pub settings: PathBuf,
     /// Socket for users.
-    pub(crate) socket: PathBuf,
+    pub socket: PathBuf,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AgentPlaces {
-    pub(crate) directory: PathBuf,
-    pub(crate) settings: PathBuf,
+pub struct AgentPlaces {
+    pub directory: PathBuf,
+    pub settings: PathBuf,
 }
 
 impl HeadPlaces {
     /// Returns paths in `directory` if one is given, else the default paths.
-    pub(crate) fn choose(directory: Option<&Path>) -> Result<Self, Failure> {
+    pub fn choose(directory: Option<&Path>) -> Result<Self, Failure> {
         match directory.map(absolute).transpose()? {
             Some(directory) => {
                 Ok(Self { settings: directory.join("head.toml"), socket: directory.join("head.sock"), directory })
@@ -54,7 +54,7 @@ impl HeadPlaces {
 
 impl AgentPlaces {
     /// Returns paths in `directory` if one is given, else the default paths.
-    pub(crate) fn choose(directory: Option<&Path>) -> Result<Self, Failure> {
+    pub fn choose(directory: Option<&Path>) -> Result<Self, Failure> {
         match directory.map(absolute).transpose()? {
             Some(directory) => Ok(Self { settings: directory.join("agent.toml"), directory }),
             None if geteuid().is_root() => Ok(Self {

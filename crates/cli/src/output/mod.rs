@@ -3,20 +3,19 @@
 //! A command fetches values and passes them to a function of [`views`] for text or to [`Output::json`] for JSON.
 //! [`Output::say`] prints messages. Output has no colours; progress bars appear only on a terminal.
 
-pub(crate) mod gateway;
 pub(crate) mod job_columns;
 pub(crate) mod load_views;
 pub(crate) mod machine;
-pub(crate) mod node_views;
+pub mod node_views;
 pub(crate) mod notifications;
 pub(crate) mod partitions;
 pub(crate) mod people;
 mod progress;
 pub(crate) mod sections;
 pub(crate) mod settings;
-pub(crate) mod table;
-pub(crate) mod text;
-pub(crate) mod views;
+pub mod table;
+pub mod text;
+pub mod views;
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::Stdio;
@@ -30,7 +29,7 @@ pub(crate) use progress::{Progress, Step};
 use crate::failure::{During, Failure};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
     /// Text for people.
     Text,
     /// JSON for programs.
@@ -40,39 +39,39 @@ pub(crate) enum Format {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Output {
+pub struct Output {
     format: Format,
 }
 
 impl Output {
-    pub(crate) fn new(format: Format) -> Self {
+    pub fn new(format: Format) -> Self {
         Self { format }
     }
 
     /// Whether data is printed as JSON.
-    pub(crate) fn is_json(&self) -> bool {
+    pub fn is_json(&self) -> bool {
         self.format == Format::Json
     }
 
     /// Whether only essential data is printed.
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub fn is_quiet(&self) -> bool {
         self.format == Format::Quiet
     }
 
     /// Whether stderr is a terminal and messages are printed.
-    pub(crate) fn is_watched(&self) -> bool {
+    pub fn is_watched(&self) -> bool {
         !self.is_quiet() && io::stderr().is_terminal()
     }
 
     /// Prints text on stdout. Control characters, e.g. in names, are escaped.
-    pub(crate) fn data(&self, text: &str) {
+    pub fn data(&self, text: &str) {
         let text = escaped_lines(text);
         let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
         to_stdout(format!("{text}{end}").as_bytes());
     }
 
     /// Prints JSON on one line of stdout.
-    pub(crate) fn json<T: Serialize + ?Sized>(&self, value: &T) {
+    pub fn json<T: Serialize + ?Sized>(&self, value: &T) {
         let text = serde_json::to_string(value).expect("API types are valid JSON");
         to_stdout(format!("{text}\n").as_bytes());
     }
@@ -109,14 +108,14 @@ impl Output {
         written.map_err(|error| Failure::output(stream, &error))
     }
 
-    pub(crate) fn say(&self, text: &str) {
+    pub fn say(&self, text: &str) {
         if !self.is_quiet() {
             to_stderr(format!("{}\n", escaped_lines(text)).as_bytes());
         }
     }
 
     /// Prints a message only on a terminal.
-    pub(crate) fn aside(&self, text: &str) {
+    pub fn aside(&self, text: &str) {
         if self.is_watched() {
             self.say(text);
         }
@@ -126,7 +125,7 @@ impl Output {
     ///
     /// # Errors
     /// If stdin is not a terminal, or cannot be read.
-    pub(crate) fn confirms(&self, action: &str, question: &str) -> Result<bool, Failure> {
+    pub fn confirms(&self, action: &str, question: &str) -> Result<bool, Failure> {
         if !io::stdin().is_terminal() {
             return Err(Failure::usage(format!("stdin is not a terminal, so {action} cannot be confirmed"))
                 .hint("confirm with --yes"));
@@ -155,7 +154,7 @@ impl Output {
 
     /// Prints the error of a command on stderr, even if quiet, with `--json` as a line of JSON. Ends the program by SIGPIPE instead if the
     /// reader of the output has closed the pipe.
-    pub(crate) fn fail(&self, failure: &Failure) {
+    pub fn fail(&self, failure: &Failure) {
         if failure.is_closed_pipe() {
             end_by_sigpipe();
         }
@@ -172,7 +171,7 @@ impl Output {
 }
 
 /// The width for tables; unlimited if stdout is not a terminal.
-pub(crate) fn width() -> Option<usize> {
+pub fn width() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;
     }

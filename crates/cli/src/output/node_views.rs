@@ -7,7 +7,7 @@ use hostler_proto::power::{Cost, EnergyView, PowerView};
 use super::table::{Align, Table};
 use super::text::{Lines, Moment, held_gpus, kwh, words};
 
-pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
+pub fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
     // Columns that would be the same for all nodes are left out.
     let has_partitions = nodes.iter().any(|node| !node.partitions.is_empty());
     let has_counted = nodes.iter().any(|node| !node.counted.is_empty());
@@ -64,7 +64,7 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
 }
 
 /// A note about nodes of one machine that use the same CPUs, if there are any.
-pub(crate) fn shared_cpus(nodes: &[NodeView]) -> Option<String> {
+pub fn shared_cpus(nodes: &[NodeView]) -> Option<String> {
     let shared: Vec<&str> = nodes.iter().filter(|node| node.shares_cpus).map(|node| node.name.as_str()).collect();
     let which = match shared.len() {
         0 => return None,

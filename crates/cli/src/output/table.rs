@@ -3,14 +3,14 @@
 use hostler_model::escaped;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
     Left,
     Right,
 }
 
 /// Rows with headings.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     aligns: Vec<Align>,
     rows: Vec<Vec<String>>,
 }
@@ -19,7 +19,7 @@ pub(crate) struct Table {
 const GAP: usize = 2;
 
 impl Table {
-    pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
+    pub fn new(columns: &[(&str, Align)]) -> Self {
         Self {
             aligns: columns.iter().map(|column| column.1).collect(),
             rows: vec![columns.iter().map(|column| column.0.to_owned()).collect()],
@@ -30,7 +30,7 @@ impl Table {
     ///
     /// # Panics
     /// If the number of cells differs from the number of headings.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().map(|cell| one_line(&cell)).collect();
         assert_eq!(cells.len(), self.aligns.len(), "a row needs one cell per heading");
         self.rows.push(cells);
@@ -48,7 +48,7 @@ impl Table {
     }
 
     /// The text. If `width` is given, longer rows are cut at the end.
-    pub(crate) fn render(&self, width: Option<usize>) -> String {
+    pub fn render(&self, width: Option<usize>) -> String {
         let widths: Vec<usize> = (0..self.aligns.len())
             .map(|column| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
             .collect();

@@ -98,21 +98,21 @@ pub(super) fn span(from: WallTime, to: WallTime) -> Duration {
 
 /// Lines of the form `key   value`.
 #[derive(Default)]
-pub(super) struct Lines {
+pub struct Lines {
     pub(super) text: String,
 }
 
 impl Lines {
-    pub(super) fn into_text(self) -> String {
+    pub fn into_text(self) -> String {
         self.text
     }
 
-    pub(super) fn add(&mut self, key: &str, value: impl AsRef<str>) {
+    pub fn add(&mut self, key: &str, value: impl AsRef<str>) {
         let value = one_line(value.as_ref());
         writeln!(self.text, "{key:<10} {value}").expect("strings can always be written to");
     }
 
-    pub(super) fn add_some(&mut self, key: &str, value: Option<impl AsRef<str>>) {
+    pub fn add_some(&mut self, key: &str, value: Option<impl AsRef<str>>) {
         if let Some(value) = value {
             self.add(key, value);
         }

@@ -368,7 +368,7 @@ fn state_phrase(job: &JobSummary) -> String {
 }
 
 /// How a job ended, as a phrase such as `reached its time limit`.
-pub(crate) fn ending(job: &JobSummary) -> String {
+pub fn ending(job: &JobSummary) -> String {
     match (job.state, job.exit_code) {
         (JobState::Completed, _) => "completed".to_owned(),
         // Of an array, the code may be that of a task that has completed.

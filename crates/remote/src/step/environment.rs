@@ -8,6 +8,10 @@ use super::allocation::Place;
 /// The name under which MPI launchers call this program instead of `ssh`, to start their daemons on other nodes.
 pub const REMOTE_SHELL: &str = "hostler-rsh";
 
+/// Directory of this program's names in a sandbox: the last one on the `PATH` of the job, and the first one in jobs of Slurm's
+/// commands, since an image may have an `srun` of another cluster.
+pub const COMMANDS_IN_IMAGE: &str = "/run/hostler/bin";
+
 /// Name of the node list in Open MPI's format.
 pub const HOSTFILE: &str = "hosts";
 

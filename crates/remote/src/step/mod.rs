@@ -47,7 +47,9 @@ mod remote_shell;
 mod running;
 
 pub use allocation::{Allocation, Holder, Place};
-pub use environment::{HOSTFILE, MACHINEFILE, REMOTE_SHELL, TEMPORARY, hostfile, launcher_variables, machinefile};
+pub use environment::{
+    COMMANDS_IN_IMAGE, HOSTFILE, MACHINEFILE, REMOTE_SHELL, TEMPORARY, hostfile, launcher_variables, machinefile,
+};
 pub use host::{HostEnd, host};
 pub use input::{Pieces, standard_input};
 pub use launch::{Step, launch};

@@ -25,7 +25,7 @@ use tester::Tester;
 
 /// Check a cluster that a class shares
 #[derive(Debug, Args)]
-pub(crate) struct Classroom {
+pub struct Classroom {
     #[command(subcommand)]
     command: ClassroomCommand,
 }
@@ -67,7 +67,7 @@ struct Check {
 }
 
 impl Classroom {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         match self.command {
             ClassroomCommand::Check(command) => block_on(command.run(context)),
         }

@@ -24,7 +24,7 @@ use crate::failure::Outcome;
 /// The command also shows the audit log. Admins can use all subcommands. Admins are users with the role admin and, on
 /// the head's machine, root and the user that runs the head. Operators can change nodes, partitions and settings.
 #[derive(Debug, Args)]
-pub(crate) struct Configure {
+pub struct Configure {
     #[command(subcommand)]
     command: ConfigureCommand,
 }
@@ -41,7 +41,7 @@ enum ConfigureCommand {
 }
 
 impl Configure {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         match self.command {
             ConfigureCommand::User(command) => command.run(context),
             ConfigureCommand::Group(command) => command.run(context),

@@ -31,7 +31,7 @@ use crate::interrupts::Interrupts;
 /// address that it opens. The browser is that in BROWSER, or else the default one. Without a display, the command prints
 /// a link.
 #[derive(Debug, Args)]
-pub(crate) struct Dashboard {
+pub struct Dashboard {
     /// Print a link instead of opening a browser, e.g. over ssh
     ///
     /// The link works once, for 60 seconds. For a browser on another machine, forward the port:
@@ -51,7 +51,7 @@ pub(crate) struct Dashboard {
 }
 
 impl Dashboard {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         if self.link {
             return print_link(context);
         }

@@ -39,7 +39,7 @@ use crate::flags::Memory;
 /// Examples: `make -j8 CC='dsh gcc'` compiles on all nodes, `hostler exec --node n2 htop` runs on one node, `hostler
 /// exec --all uptime` runs on each node.
 #[derive(Debug, Args)]
-pub(crate) struct Exec {
+pub struct Exec {
     #[command(flatten)]
     where_to: WhereTo,
 
@@ -161,7 +161,7 @@ impl Tool for Dsh {
 }
 
 impl Exec {
-    pub(crate) fn run(mut self, context: &Context) -> Outcome {
+    pub fn run(mut self, context: &Context) -> Outcome {
         if self.rsh {
             self.as_remote_shell()?;
         } else {

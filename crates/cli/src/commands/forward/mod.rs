@@ -46,7 +46,7 @@ const CLOSING: Duration = Duration::from_secs(3);
 /// job ends. Everybody on this machine can connect to a local port; with --socket, only you can. Only the job's user can
 /// forward ports and sockets.
 #[derive(Debug, Args)]
-pub(crate) struct Forward {
+pub struct Forward {
     /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
     #[arg(value_name = "ID")]
     target: Target,
@@ -96,7 +96,7 @@ struct Forwarded<'a> {
 }
 
 impl Forward {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         if self.socket.is_some() && self.pairs.is_empty() {
             return Err(Failure::usage("--socket needs one port or socket of the job"));
         }

@@ -60,14 +60,14 @@ const RESULTS: &str = "results";
 /// The command runs until it is interrupted. It serves the folders of its own user. Root also serves those of other users, each
 /// with a process of that user.
 #[derive(Debug, Args)]
-pub(crate) struct JobsFolder {
+pub struct JobsFolder {
     /// The folder to which projects are copied
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
 
 impl JobsFolder {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         let what = || format!("cannot use {}", self.directory.display());
         let directory = self.directory.canonicalize().during(what)?;
         let client = context.watching_client()?;

@@ -78,7 +78,7 @@ const LAST_LINES: usize = 20;
 /// Exit codes: that of Jupyter; 124 if the job reached its time limit; 125 if it was lost; 128 + N if signal N ended this
 /// command or Jupyter.
 #[derive(Debug, Args)]
-pub(crate) struct Jupyter {
+pub struct Jupyter {
     /// Which Jupyter to start [default: lab]
     #[arg(value_name = "APP")]
     app: Option<App>,
@@ -136,7 +136,7 @@ struct Server<'a> {
 }
 
 impl Jupyter {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         self.check()?;
         block_on(self.open(context))
     }

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use self::across::Across;
 use self::report::Measurement;
-pub(crate) use self::runs::MeasureRuns;
+pub use self::runs::MeasureRuns;
 use self::runs::{FailedRun, Line, Plan};
 use super::logs::{Source, read};
 use super::run::{own_directory, own_environment, own_umask};
@@ -44,7 +44,7 @@ use crate::passed_on::PassedOn;
 /// Exit codes: 1 if a run of the command failed, or if the node was noisy with --require-quiet; 124 if the job reached its
 /// time limit; 128 + N if signal N ended this command.
 #[derive(Debug, Args)]
-pub(crate) struct Measure {
+pub struct Measure {
     /// Number of measured runs
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = crate::flags::number::<1, 100_000>)]
     runs: u32,
@@ -169,7 +169,7 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 impl Measure {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         check_command(context, "measure", &self.command)?;
         let plan = self.plan()?;
         let spec = self.spec(&plan)?;

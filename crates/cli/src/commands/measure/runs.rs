@@ -27,14 +27,14 @@ const LEFT_BEHIND: Duration = Duration::from_millis(100);
 /// Run commands repeatedly and print the time of each run
 #[derive(Debug, Args)]
 #[command(hide = true)]
-pub(crate) struct MeasureRuns {
+pub struct MeasureRuns {
     /// What to run, as JSON
     plan: String,
 }
 
 /// What to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// One command or two.
     pub(super) commands: Vec<Vec<String>>,
     /// Measured runs of each command.
@@ -66,7 +66,7 @@ pub(super) enum Line {
 
 /// A measured run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct OneRun {
+pub(crate) struct OneRun {
     /// Position of the command in the plan.
     pub(super) command: usize,
     /// Time from the start to the end of the process, in nanoseconds.
@@ -81,7 +81,7 @@ pub(super) struct OneRun {
 
 /// A run that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct FailedRun {
+pub(crate) struct FailedRun {
     /// Position of the command in the plan.
     pub(super) command: usize,
     /// Number of the run among those of its command, from 1, and among warm-up or measured runs.
@@ -95,7 +95,7 @@ pub(super) struct FailedRun {
 }
 
 impl MeasureRuns {
-    pub(crate) fn run(self) -> Outcome {
+    pub fn run(self) -> Outcome {
         let plan: Plan = serde_json::from_str(&self.plan)
             .map_err(|error| Failure::usage("the plan is not valid; `hostler measure` makes it").because(&error))?;
         let mut printed = io::stdout().lock();

@@ -30,14 +30,14 @@ use crate::failure::{Failure, Outcome};
 /// The first screen lists your jobs; `?` lists the keys. The screen follows changes at the head, at most once per second.
 /// Actions need a confirmation. Colours depend on TERM, and NO_COLOR turns them off.
 #[derive(Debug, Args)]
-pub(crate) struct Top {
+pub struct Top {
     /// Refuse all keys that change something
     #[arg(long)]
     read_only: bool,
 }
 
 impl Top {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub fn run(self, context: &Context) -> Outcome {
         if context.output.is_json() || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Err(Failure::usage("hostler top needs a terminal for input and output")
                 .hint("programs use `hostler jobs --json`, `hostler nodes --json` and `hostler logs`"));

@@ -45,7 +45,7 @@ fn mistakes(text: &str, dump: Option<&str>) -> Vec<String> {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slurm_import").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../hostler/tests/slurm_import").join(name)
 }
 
 fn load(name: &str, dump: Option<&str>) -> Wanted {

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use hostler_agent::COMMANDS_IN_IMAGE;
+use hostler_remote::step::COMMANDS_IN_IMAGE;
 use hostler_slurm::getopt::{Opt, Parsed};
 use hostler_slurm::job_options::{JobOptions, Key, SRUN_JOB_VARIABLES, SRUN_OPTIONS, SRUN_VARIABLES, number};
 use hostler_slurm::multi_prog::{self, Wrong};

@@ -1,6 +1,0 @@
-//! `dsh`, Slurm's commands and others as a separate program. Builds and scripts start them often, and a small program
-//! starts faster.
-
-fn main() -> std::process::ExitCode {
-    hostler_cli::light_main()
-}

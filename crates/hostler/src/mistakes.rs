@@ -1,0 +1,332 @@
+//! Improves errors of clap: adds tips for command names of other tools and for missing arguments, and removes the names
+//! of hidden commands.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Error};
+
+/// Adds a tip to the error if one is known.
+pub(crate) fn with_tip(mut error: Error) -> Error {
+    let tip = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            text(&error, ContextKind::InvalidSubcommand).and_then(|word| match is_usage_of(&error, "[OPTIONS]") {
+                true => command_tip(word),
+                false => subcommand_tip(&error, word),
+            })
+        }
+        ErrorKind::MissingRequiredArgument => missing(&error),
+        ErrorKind::UnknownArgument => text(&error, ContextKind::InvalidArg).and_then(|word| unknown(&error, word)),
+        _ => None,
+    };
+    if let Some(tip) = tip {
+        error.remove(ContextKind::TrailingArg);
+        error.remove(ContextKind::SuggestedSubcommand);
+        if tip != OWN_ARGUMENTS {
+            // What clap thinks similar does something else.
+            error.remove(ContextKind::SuggestedArg);
+        }
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.to_owned().into()]));
+    } else if error.kind() == ErrorKind::UnknownArgument && !takes_program(&error) {
+        // clap's advice to write `--` is right only where a program's arguments follow.
+        error.remove(ContextKind::Suggested);
+    }
+    error
+}
+
+/// Whether the command takes a program with its arguments.
+fn takes_program(error: &Error) -> bool {
+    ["run", "submit", "exec", "alloc", "measure", "step"].into_iter().any(|command| is_usage_of(error, command))
+}
+
+/// Removes the names of hidden commands of `definition` from the suggestions and lists of the error.
+pub(crate) fn without_hidden(mut error: Error, definition: &Command) -> Error {
+    let hidden = hidden_commands(definition);
+    for kind in [ContextKind::SuggestedSubcommand, ContextKind::ValidSubcommand] {
+        let Some(ContextValue::Strings(names)) = error.get(kind) else { continue };
+        let visible: Vec<String> = names.iter().filter(|name| !hidden.contains(&name.as_str())).cloned().collect();
+        if visible.is_empty() {
+            error.remove(kind);
+            remove_empty_tips(&mut error);
+        } else {
+            error.insert(kind, ContextValue::Strings(visible));
+        }
+    }
+    error
+}
+
+/// Removes an empty list of tips, for which clap prints a blank line if the error suggests no command.
+fn remove_empty_tips(error: &mut Error) {
+    if let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested)
+        && tips.is_empty()
+    {
+        error.remove(ContextKind::Suggested);
+    }
+}
+
+/// The names of all hidden commands below `command`.
+fn hidden_commands(command: &Command) -> Vec<&str> {
+    let mut names = Vec::new();
+    for sub in command.get_subcommands() {
+        if sub.is_hide_set() {
+            names.push(sub.get_name());
+        } else {
+            names.extend(hidden_commands(sub));
+        }
+    }
+    names
+}
+
+fn text(error: &Error, kind: ContextKind) -> Option<&str> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// The tip for a name below a command, where what clap thinks similar may be the opposite.
+fn subcommand_tip(error: &Error, word: &str) -> Option<&'static str> {
+    let is_of = |command| is_usage_of(error, command);
+    Some(match word {
+        "undrain" | "enable" | "online" | "undraining" if is_of("node") => "`hostler node resume` ends a drain",
+        "disable" | "offline" | "cordon" if is_of("node") => {
+            "`hostler node drain` lets a node finish its jobs and take no others"
+        }
+        "delete" | "del" | "rm" if is_of("node") => "`hostler node remove` removes a node from the cluster",
+        "delete" | "del" | "rm" if is_of("configure user") => "`hostler configure user remove` removes a user",
+        "delete" | "del" | "rm" if is_of("configure partition") => {
+            "`hostler configure partition remove` removes a partition"
+        }
+        _ => return None,
+    })
+}
+
+/// The tip for a command name of another tool.
+fn command_tip(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "ps" | "ls" | "list" | "queue" | "squeue" => "`hostler jobs` lists jobs",
+        "status" | "top" | "sinfo" => {
+            "`hostler info` shows the cluster, `hostler jobs` all jobs, `hostler job ID` one job"
+        }
+        "stat" | "stats" | "usage" | "accounting" | "sacct" | "sstat" => {
+            "`hostler job ID` shows what a job used, `hostler history` what ended jobs used, `hostler info` the cluster"
+        }
+        "start" | "create" => {
+            "`hostler up` starts a cluster on this machine, `hostler submit` and `hostler run` start a job"
+        }
+        "stop" | "shutdown" => "`hostler down` stops the cluster on this machine, `hostler cancel` ends a job",
+        "kill" | "rm" | "delete" | "del" | "scancel" => "`hostler cancel` ends jobs",
+        "get" | "download" | "results" | "result" => "`hostler fetch` downloads results",
+        "output" | "log" | "tail" | "cat" => "`hostler logs` shows what jobs write",
+        "explain" => "`hostler why` explains why a job waits",
+        "exec" | "sbatch" | "srun" => {
+            "`hostler run` queues a command and shows its output, `hostler submit` queues a project folder"
+        }
+        "join" => "`hostler agent join` makes this machine a node of a cluster",
+        "invite" | "drain" | "resume" | "remove" => {
+            "commands for nodes begin with `hostler node`; its --help lists them"
+        }
+        "init" | "setup" => {
+            "`hostler head init` sets up the head of a cluster, `hostler up` a cluster on this machine alone"
+        }
+        "user" | "users" | "setting" | "settings" | "config" | "set" => {
+            "`hostler configure` manages users and settings"
+        }
+        _ => return None,
+    })
+}
+
+/// The tip for an argument that may be one of the job's program.
+const OWN_ARGUMENTS: &str =
+    "write the program's own arguments after `--`, e.g. `hostler submit . main.py -- --epochs 3`";
+
+/// The tip for an argument that the command does not know: an option of another tool, or an argument of the job's program.
+fn unknown(error: &Error, word: &str) -> Option<&'static str> {
+    let submits = is_usage_of(error, "submit");
+    let starts_jobs = submits || is_usage_of(error, "run");
+    Some(match word.split('=').next().unwrap_or(word) {
+        "--queue" if starts_jobs => "`-p NAME` is the partition of a job",
+        "--exclude" if starts_jobs => "`--constraint '!n1'` keeps a job off node n1",
+        "--nodelist" | "--node" | "--on" | "--host" if starts_jobs => "`--constraint 'n1|n2'` names the nodes of a job",
+        "--retries" | "--retry" | "--max-retries" if starts_jobs => {
+            "`--requeue` runs a job again if its node is lost; `hostler requeue --state failed` runs failed jobs again"
+        }
+        "--requirements" | "--pip" | "--packages" if submits => {
+            "packages are read from the folder: list them in its requirements.txt or pyproject.toml"
+        }
+        "--requirements" | "--pip" | "--packages" if starts_jobs => {
+            "`hostler submit` builds the environment of a folder that has a requirements.txt or pyproject.toml"
+        }
+        "--mail-user" | "--mail-type" | "--email" | "--mail" if starts_jobs => {
+            "`--notify mail:ADDRESS` sends mail about a job"
+        }
+        "--mem" | "--ram" | "--mem-per-node" if starts_jobs => "`-m 4G` is the memory on each node",
+        "--ntasks" | "--np" if starts_jobs => {
+            "`-n 4` is the number of processes on each node, `-N 2` the number of nodes"
+        }
+        "--cpus-per-task" | "--cores" | "--threads" | "--num-cpus" if starts_jobs => {
+            "`-c 4` is the number of CPUs on each node"
+        }
+        "--gres" | "--num-gpus" if starts_jobs => "`-g 1` is the number of GPUs on each node",
+        "--dependency" | "--depends" if starts_jobs => "`--after 12` starts a job after job 12",
+        "--walltime" | "--timeout" | "--time-limit" if starts_jobs => "`-t 2h` is the time limit",
+        "--job-name" if starts_jobs => "`--name` is the name of a job",
+        "--output" | "--error" | "-o" | "-e" if starts_jobs => {
+            "`hostler logs` prints the output of a job, and `hostler fetch` brings it as stdout.log and stderr.log"
+        }
+        "--force" | "-f" if is_usage_of(error, "cancel") => "`--yes` answers the question",
+        _ if submits => OWN_ARGUMENTS,
+        _ if starts_jobs && word[1..].starts_with(|c: char| c.is_ascii_digit()) => {
+            "this option takes no negative number"
+        }
+        _ => return None,
+    })
+}
+
+/// The tip for a missing argument.
+fn missing(error: &Error) -> Option<&'static str> {
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return None };
+    match missing.as_slice() {
+        [one] if one == "<ENTRYPOINT>" => {
+            Some("name the folder, then the program in it, e.g. `hostler submit . main.py` for this folder")
+        }
+        [one, _] if one == "<PROJECT>" => {
+            Some("name the folder, then the program in it, e.g. `hostler submit . main.py` for this folder")
+        }
+        [one] if one == "<JOB>..." && is_usage_of(error, "fetch") => {
+            Some("`hostler fetch --all` downloads all results that were not fetched before")
+        }
+        _ => None,
+    }
+}
+
+fn is_usage_of(error: &Error, command: &str) -> bool {
+    match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string().contains(&format!("hostler {command} ")),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use std::ffi::OsString;
+
+    use hostler_cli::global_options::not_text;
+
+    use super::*;
+    use crate::args::{Arguments, definition};
+
+    fn said(line: &str) -> String {
+        let error = Arguments::try_parse_from(line.split_whitespace()).expect_err(line);
+        with_tip(without_hidden(error, &definition())).to_string()
+    }
+
+    #[test]
+    fn commands_about_usage_are_answered_with_the_right_commands() {
+        for word in ["stats", "stat", "usage", "accounting", "sacct"] {
+            let said = said(&format!("hostler {word}"));
+            assert!(said.contains("`hostler job ID` shows what a job used"), "{said}");
+            assert!(!said.contains("steps") && !said.contains("seat"), "{said}");
+        }
+    }
+
+    #[test]
+    fn errors_do_not_name_hidden_commands() {
+        let definition = definition();
+        let hidden = hidden_commands(&definition);
+        assert!(["session-leader", "steps", "guard"].iter().all(|name| hidden.contains(name)), "{hidden:?}");
+        let gateway = definition.find_subcommand("gateway").expect("a command of hostler");
+        let listed = said("hostler --json");
+        assert!(listed.contains("[subcommands: demo, up,"), "{listed}");
+        for name in hidden {
+            let parent = if gateway.find_subcommand(name).is_some() { "hostler gateway" } else { "hostler" };
+            let suggested = said(&format!("{parent} {name}x"));
+            assert!(!suggested.contains(&format!("'{name}'")), "{suggested}");
+            assert!(!listed.contains(&format!(" {name},")), "{name}: {listed}");
+        }
+        let without = said("hostler sesion-leader");
+        assert!(!without.contains("tip:") && !without.contains("\n\n\n"), "{without}");
+    }
+
+    #[test]
+    fn only_commands_with_a_program_are_told_to_write_two_dashes() {
+        for line in ["hostler logs 1 --tail 3", "hostler wait 3 --timeout 5", "hostler jobs -4"] {
+            assert!(!said(line).contains("use '-- "), "{}", said(line));
+        }
+        assert!(said("hostler run --frobnicate ls").contains("use '-- --frobnicate'"));
+    }
+
+    #[test]
+    fn argument_that_is_not_text_is_named() {
+        let raw = |bytes: &[u8]| -> OsString { std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec()) };
+        for (before, argument, expected) in [
+            (&["run", "--", "ls"][..], &b"caf\xe9.txt"[..], r"caf\xE9.txt"),
+            (&["run", "--name"], b"\xff", r"\xFF"),
+            (&["submit", ".", "main.py", "--"], b"--in=\xc3", r"--in=\xC3"),
+            (&["run", "--stdin"], b"a\nb\x80", r"a\nb\x80"),
+        ] {
+            let words = ["hostler"].iter().chain(before).map(OsString::from).chain([raw(argument)]);
+            let words: Vec<OsString> = words.collect();
+            let error = Arguments::try_parse_from(&words).expect_err("not text");
+            let failure = not_text(&error, &words).expect(expected);
+            assert_eq!(failure.summary(), format!("the argument \"{expected}\" is not UTF-8 text"));
+            assert!(failure.render().contains("hostler exec"), "{}", failure.render());
+        }
+        let words = ["hostler", "frobnicate"].map(OsString::from);
+        let other = Arguments::try_parse_from(&words).expect_err("no such command");
+        assert_eq!(not_text(&other, &words), None);
+    }
+
+    #[test]
+    fn command_names_of_other_tools_get_a_tip() {
+        for (line, tip) in [
+            ("hostler node undrain n1", "tip: `hostler node resume`"),
+            ("hostler node delete n1", "tip: `hostler node remove`"),
+            ("hostler submit --queue=x . main.py", "tip: `-p NAME`"),
+            ("hostler run -c -1 true", "no negative number"),
+            ("hostler status", "tip: `hostler info`"),
+            ("hostler kill 3", "tip: `hostler cancel`"),
+            ("hostler join x", "tip: `hostler agent join`"),
+            ("hostler submitt", "tip: a similar subcommand exists: 'submit'"),
+        ] {
+            assert!(said(line).contains(tip), "{}", said(line));
+        }
+        assert!(!said("hostler frobnicate").contains("tip:"), "an unknown word has no tip");
+    }
+
+    #[test]
+    fn options_of_other_tools_get_the_tip_that_helps() {
+        for (line, tip) in [
+            ("hostler submit . main.py --retries 3", "`hostler requeue --state failed`"),
+            ("hostler submit . main.py --exclude n1", "--constraint '!n1'"),
+            ("hostler submit . main.py --requirements r.txt", "requirements.txt or pyproject.toml"),
+            ("hostler submit . python main.py", "after `--`"),
+            ("hostler submit . main.py arg1", "after `--`"),
+            ("hostler submit . main.py --epochs 3", "after `--`"),
+            ("hostler run --mail-user me@uni.example true", "--notify mail:"),
+            ("hostler run --mem=4G true", "`-m 4G`"),
+            ("hostler run --cores 3 true", "`-c 4`"),
+        ] {
+            let said = said(line);
+            assert!(said.contains("tip: ") && said.contains(tip), "{line}: {said}");
+            assert!(line.contains("--epochs") || !said.contains("a similar argument"), "{line}: {said}");
+        }
+        for (line, part) in [
+            ("hostler run -c 0 true", "the smallest value is 1"),
+            ("hostler run -a 0-99999999 true", "array indices of at most 1,000,000"),
+            ("hostler run --notify me@uni.example true", "write mail:me@uni.example"),
+        ] {
+            assert!(said(line).contains(part), "{line}: {}", said(line));
+        }
+        let similar = said("hostler run --memmory 4G true");
+        assert!(similar.contains("a similar argument exists: '--memory'"), "{similar}");
+    }
+
+    #[test]
+    fn missing_argument_gets_a_tip_with_an_example() {
+        assert!(said("hostler submit main.py").contains("tip: name the folder"), "{}", said("hostler submit main.py"));
+        assert!(said("hostler submit").contains("tip: name the folder"), "{}", said("hostler submit"));
+        assert!(said("hostler fetch").contains("tip: `hostler fetch --all`"), "{}", said("hostler fetch"));
+        assert!(!said("hostler cancel").contains("tip:"), "{}", said("hostler cancel"));
+    }
+}
