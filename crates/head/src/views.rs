@@ -505,22 +505,10 @@ fn stands_on(state: JobState, nodes: &[&str], is_silent: bool, progress: Option<
 
 /// Describes the end of a job or task as the rest of a sentence, e.g. `has failed with exit code 1`.
 fn has_ended(Ending { state, exit_code }: Ending, message: Option<&str>) -> String {
-    let ended = match state {
-        JobState::Completed => "has completed".to_owned(),
-        JobState::Failed => match exit_code {
-            Some(code) => format!("has failed with exit code {code}"),
-            None => "has failed".to_owned(),
-        },
-        JobState::Cancelled => "was cancelled".to_owned(),
-        JobState::Preempted => "was preempted".to_owned(),
-        JobState::Timeout => "has reached its time limit".to_owned(),
-        JobState::OutOfMemory => "has used more memory than its limit".to_owned(),
-        JobState::NodeFail => "was lost with its node".to_owned(),
-        JobState::Pending | JobState::Starting | JobState::Running | JobState::Completing => format!("is {state}"),
-    };
+    let ended = state.in_words(exit_code);
     match message {
         Some(message) => format!("{ended}: {message}"),
-        None => ended,
+        None => ended.into_owned(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The states of jobs and tasks.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -91,6 +92,25 @@ impl JobState {
     #[must_use]
     pub const fn is_failure(self) -> bool {
         matches!(self, Self::Failed | Self::Timeout | Self::OutOfMemory | Self::NodeFail)
+    }
+
+    /// Returns the state as the rest of a sentence about a job or task, e.g. `has failed with exit code 1`.
+    #[must_use]
+    pub fn in_words(self, exit_code: Option<i32>) -> Cow<'static, str> {
+        Cow::Borrowed(match (self, exit_code) {
+            (Self::Failed, Some(code)) => return Cow::Owned(format!("has failed with exit code {code}")),
+            (Self::Pending, _) => "is pending",
+            (Self::Starting, _) => "is starting",
+            (Self::Running, _) => "is running",
+            (Self::Completing, _) => "is completing",
+            (Self::Completed, _) => "has completed",
+            (Self::Failed, None) => "has failed",
+            (Self::Cancelled, _) => "was cancelled",
+            (Self::Timeout, _) => "has reached its time limit",
+            (Self::OutOfMemory, _) => "has used more memory than its limit",
+            (Self::NodeFail, _) => "was lost with its node",
+            (Self::Preempted, _) => "was preempted",
+        })
     }
 
     /// Returns the state as a word in output and JSON.

@@ -61,6 +61,32 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| is_deceptive(c) && c != '\n' && c != '\t')
 }
 
+/// Escapes text for HTML and XML, also within quotes.
+#[must_use]
+pub fn escaped_html(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '&' => clean.push_str("&amp;"),
+            '<' => clean.push_str("&lt;"),
+            '>' => clean.push_str("&gt;"),
+            '"' => clean.push_str("&quot;"),
+            '\'' => clean.push_str("&#39;"),
+            c => clean.push(c),
+        }
+    }
+    clean
+}
+
+/// The first `most` characters, the last of which is `…` if the text was cut.
+#[must_use]
+pub fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+        None => text.to_owned(),
+    }
+}
+
 fn escape(text: &str, is_bad: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(&is_bad) {
         return Cow::Borrowed(text);

@@ -4,6 +4,8 @@
 
 use std::fmt::Write as _;
 
+use hostler_model::escaped_html;
+
 /// Maximum length of a line in bytes. The rest is cut.
 const MAX_LINE_BYTES: usize = 16 << 10;
 
@@ -164,10 +166,10 @@ impl Painter {
         for (style, text) in &runs {
             let classes = style.classes();
             if classes.is_empty() {
-                escape(&mut out.html, text);
+                out.html.push_str(&escaped_html(text));
             } else {
                 write!(out.html, "<span class=\"{classes}\">").expect("strings accept all writes");
-                escape(&mut out.html, text);
+                out.html.push_str(&escaped_html(text));
                 out.html.push_str("</span>");
             }
             out.text.push_str(text);
@@ -241,19 +243,6 @@ fn skip_string(chars: &mut std::iter::Peekable<impl Iterator<Item = char>>) {
 /// Whether the character changes the direction of text, which can make it read as something else.
 const fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}')
-}
-
-fn escape(target: &mut String, text: &str) {
-    for c in text.chars() {
-        match c {
-            '&' => target.push_str("&amp;"),
-            '<' => target.push_str("&lt;"),
-            '>' => target.push_str("&gt;"),
-            '"' => target.push_str("&quot;"),
-            '\'' => target.push_str("&#39;"),
-            c => target.push(c),
-        }
-    }
 }
 
 #[cfg(test)]

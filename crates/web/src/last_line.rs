@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use hostler_model::{JobId, WallTime};
+use hostler_model::{JobId, WallTime, shortened};
 use hostler_proto::api::JobSummary;
 use hostler_proto::link::Output;
 
 use crate::api::Api;
 use crate::pages::output::last_text;
-use crate::words;
 
 /// Number of jobs whose lines are kept.
 const KEPT: usize = 1_000;
@@ -42,7 +41,7 @@ impl LastLines {
                 break;
             }
         }
-        let line = line.map(|line| words::shortened(&line, MAX_LEN));
+        let line = line.map(|line| shortened(&line, MAX_LEN));
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= KEPT {
             kept.clear();

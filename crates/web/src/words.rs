@@ -109,14 +109,6 @@ pub(crate) fn time_of(job: &JobSummary, now: WallTime) -> String {
     }
 }
 
-/// Cuts a text after `most` characters.
-pub(crate) fn shortened(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +121,5 @@ mod tests {
         let states =
             [(JobState::Pending, 5), (JobState::Running, 3), (JobState::Failed, 1), (JobState::OutOfMemory, 1)];
         assert_eq!(tasks(&TaskCounts::new(states)), "3 running, 5 pending, 1 failed, 1 out_of_memory of 10 tasks");
-        assert_eq!(shortened("äbc", 2), "äb…");
     }
 }

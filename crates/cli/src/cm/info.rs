@@ -2,7 +2,7 @@
 
 use clap::Args;
 use hostler_client::JobFilter;
-use hostler_model::{JobState, NodeState};
+use hostler_model::{JobState, NodeState, shortened};
 use hostler_proto::api::{Info, JobPage, JobSummary, NodeView};
 use serde::Serialize;
 
@@ -11,8 +11,8 @@ use crate::commands::jobs::list;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
+use crate::output;
 use crate::output::table::{Align, Table};
-use crate::output::{self, views};
 
 /// Maximum number of jobs in the table.
 const MAX_JOBS: u32 = 10_000;
@@ -194,10 +194,10 @@ fn jobs_table(jobs: &[JobRow], width: Option<usize>) -> String {
     for job in jobs {
         table.row([
             job.id.to_string(),
-            views::shortened(&job.name, NAME_LEN),
+            shortened(&job.name, NAME_LEN),
             job.user.clone(),
             job.status.to_owned(),
-            views::shortened(&job.command, COMMAND_LEN),
+            shortened(&job.command, COMMAND_LEN),
             job.nodes.join(", "),
         ]);
     }

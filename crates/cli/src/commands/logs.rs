@@ -8,7 +8,7 @@ use clap::Args;
 use futures_util::TryStreamExt;
 use futures_util::stream::FuturesUnordered;
 use hostler_client::{Client, Follow, LogEvent};
-use hostler_model::{JobId, JobState, TaskId};
+use hostler_model::{JobId, JobState, TaskId, shortened};
 use hostler_proto::link::Output;
 use hostler_shepherd::merge::{Labels, Merger};
 use serde_json::json;
@@ -19,7 +19,6 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::sections::{Section, Sections};
-use crate::output::views::shortened;
 
 /// Print the output of a job or of an array task
 ///

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use hostler_model::{JobState, ParseError, WallTime, format_bytes, format_ms, plural};
+use hostler_model::{JobState, ParseError, WallTime, format_bytes, format_ms, plural, shortened};
 use hostler_proto::api::JobSummary;
 
 use super::table::{Align, Table};
@@ -24,7 +24,7 @@ pub(crate) struct Column {
 
 static COLUMNS: [Column; 20] = [
     usual("id", Align::Right, |job, _| job.id.to_string()),
-    usual("name", Align::Left, |job, _| views::shortened(&job.name, 32)),
+    usual("name", Align::Left, |job, _| shortened(&job.name, 32)),
     usual("user", Align::Left, |job, _| job.user.clone()),
     usual("state", Align::Left, |job, _| views::state(job)),
     usual("cpus", Align::Right, |job, _| on_nodes(job)),

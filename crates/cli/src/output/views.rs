@@ -89,15 +89,6 @@ pub(crate) fn nodes(nodes: &[NodeName]) -> String {
     }
 }
 
-/// The first `limit` characters, with `…` at the end if it was cut.
-pub(crate) fn shortened(text: &str, limit: usize) -> String {
-    match text.char_indices().nth(limit) {
-        Some(_) => text.chars().take(limit - 1).chain(['…']).collect(),
-        None => text.to_owned(),
-    }
-}
-
-/// Shows one task of an array in the layout of a job.
 /// A sentence about the deletion of unfetched files: of how many jobs, and when.
 pub(crate) fn expiring(jobs: u64, first: WallTime, moment: &Moment) -> String {
     let (files, when) = match jobs {

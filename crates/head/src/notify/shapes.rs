@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use hostler_model::shortened;
 use hostler_proto::notify::Message;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, Uri};
@@ -111,7 +112,7 @@ fn ntfy<'a>(config: &'a Ntfy, text: &Text) -> Result<Request<'a>, Fault> {
     let body = json!({
         "topic": config.topic.0,
         "title": text.title,
-        "message": cut(&text.body),
+        "message": shortened(&text.body, MAX_CHAT_CHARACTERS),
         "priority": if text.is_bad { 4 } else { 3 },
         "tags": [if text.is_bad { "warning" } else { "white_check_mark" }],
     });
@@ -131,7 +132,7 @@ fn ntfy<'a>(config: &'a Ntfy, text: &Text) -> Result<Request<'a>, Fault> {
 
 fn slack<'a>(config: &'a Slack, text: &Text) -> Result<Request<'a>, Fault> {
     // Plain text: Slack reads `<…>` as links and mentions, and marks up `*` and backquotes unless told not to.
-    let plain = cut(&format!("{}\n{}", text.title, text.body));
+    let plain = shortened(&format!("{}\n{}", text.title, text.body), MAX_CHAT_CHARACTERS);
     let plain = plain.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let body = json!({ "text": plain, "mrkdwn": false, "link_names": false, "unfurl_links": false });
     Ok(Request {
@@ -148,7 +149,7 @@ fn matrix<'a>(config: &'a Matrix, text: &Text, id: &str) -> Result<Request<'a>, 
     // A notice with a plain body: nothing in it is markup, and `m.mentions` says that it mentions nobody.
     let body = json!({
         "msgtype": "m.notice",
-        "body": cut(&format!("{}\n{}", text.title, text.body)),
+        "body": shortened(&format!("{}\n{}", text.title, text.body), MAX_CHAT_CHARACTERS),
         "m.mentions": {},
     });
     let base = config.homeserver.0.to_string();
@@ -184,13 +185,6 @@ fn bearer(token: &Secret) -> Result<HeaderValue, Fault> {
 fn header(text: &str) -> Result<HeaderValue, Fault> {
     HeaderValue::from_str(text)
         .map_err(|_| Fault::new(Scope::Destination, "a setting of the destination is not a valid header"))
-}
-
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(MAX_CHAT_CHARACTERS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 fn percent_encoded(text: &str) -> String {

@@ -121,24 +121,8 @@ fn job_line(job: &JobNews, at: WallTime) -> String {
             format!("{subject} has ended{after}: {}", endings.join(", "))
         }
         JobOccasion::End | JobOccasion::Failure => {
-            let code = job
-                .exit_code
-                .filter(|code| *code != 0)
-                .map_or_else(String::new, |code| format!(" with exit code {code}"));
-            format!("{subject} {}{code}{after}", verb(job.state))
+            format!("{subject} {}{after}", job.state.in_words(job.exit_code))
         }
-    }
-}
-
-const fn verb(state: JobState) -> &'static str {
-    match state {
-        JobState::Completed => "has completed",
-        JobState::Cancelled => "was cancelled",
-        JobState::Timeout => "has reached its time limit",
-        JobState::OutOfMemory => "was out of memory",
-        JobState::NodeFail => "has lost its node",
-        JobState::Preempted => "was preempted",
-        _ => "has failed",
     }
 }
 

@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::extract::Path;
 use axum::response::Html;
-use hostler_model::{Attempt, Container, JobId, JobState, OpenMode, WallTime, format_bytes, format_ms};
+use hostler_model::{Attempt, Container, JobId, JobState, OpenMode, WallTime, format_bytes, format_ms, shortened};
 use hostler_proto::api::{JobAction, JobDetail, LimitView, PartView, Stage, TaskView, Why, timeline};
 use hostler_proto::certificate::Certificate;
 use hostler_proto::link::Output;
@@ -475,7 +475,7 @@ impl TaskRow {
             index: task.index,
             badge: Badge::job(task.state),
             words: words::beside_task(task.state, task.exit_code),
-            message: task.message.as_deref().map(|message| words::shortened(message, 200)),
+            message: task.message.as_deref().map(|message| shortened(message, 200)),
             node: task.node.as_ref().map(ToString::to_string).unwrap_or_default(),
             span,
             memory,

@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use hostler_model::{JobId, WallTime, format_ms};
+use hostler_model::{JobId, WallTime, format_ms, shortened};
 use hostler_proto::api::{JobOrder, JobPage, JobSummary};
 
 use crate::api::Refused;
@@ -303,7 +303,7 @@ impl Row {
         Self {
             url: Url::job(job.id),
             badge: Badge::shown(&job),
-            words: words::shortened(&words, 240),
+            words: shortened(&words, 240),
             time: words::time_of(&job, frame.wall()),
             limit: job.time_limit_ms.map(format_ms).unwrap_or_default(),
             request: words::request(&job),

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderValue, Method, Response as HttpResponse, header};
 use axum::response::{Html, IntoResponse, Response};
-use hostler_model::{JobId, format_bytes};
+use hostler_model::{JobId, format_bytes, shortened};
 use hostler_proto::api::JobDetail;
 use hostler_proto::link::Output;
 use http_body_util::BodyExt;
@@ -15,7 +15,6 @@ use crate::ansi::Painter;
 use crate::api::{Api, Refused, read_error};
 use crate::page::{Frame, render};
 use crate::url::Url;
-use crate::words;
 
 /// Maximum bytes of one read from the API.
 const READ_BYTES: u64 = 256 << 10;
@@ -373,7 +372,7 @@ fn around(line: &str, wanted: &str) -> (String, String, String) {
     let before = &line[..from];
     let cut = before.char_indices().rev().nth(AROUND).map_or(0, |(at, _)| at);
     let before = if cut > 0 { format!("…{}", &before[cut..]) } else { before.to_owned() };
-    (before, line[from..to].to_owned(), words::shortened(&line[to..], AROUND))
+    (before, line[from..to].to_owned(), shortened(&line[to..], AROUND))
 }
 
 #[cfg(test)]
@@ -414,7 +413,7 @@ mod tests {
         assert_eq!(of("an ERROR here", "error"), parts("an ", "ERROR", " here"));
         assert_eq!(of("İstanbul ERROR", "error"), parts("İstanbul ", "ERROR", ""));
         let (before, text, after) = of(&format!("{}X{}", "ä".repeat(400), "ö".repeat(400)), "x");
-        assert_eq!((before.chars().count(), text.as_str(), after.chars().count()), (AROUND + 2, "X", AROUND + 1));
+        assert_eq!((before.chars().count(), text.as_str(), after.chars().count()), (AROUND + 2, "X", AROUND));
     }
 
     #[test]

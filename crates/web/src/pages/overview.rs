@@ -8,7 +8,7 @@ use askama::Template;
 use axum::Extension;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use hostler_model::{JobId, JobState, WallTime, format_bytes};
+use hostler_model::{JobId, JobState, WallTime, format_bytes, shortened};
 use hostler_proto::api::{Info, JobPage, JobSummary, NodeCounts, NodeView};
 use hostler_proto::power::EnergyView;
 
@@ -233,13 +233,13 @@ impl Overview {
     }
 
     fn why(&self, job: &JobSummary) -> String {
-        words::shortened(job.reason.as_deref().unwrap_or("the scheduler has not looked at it yet"), 200)
+        shortened(job.reason.as_deref().unwrap_or("the scheduler has not looked at it yet"), 200)
     }
 
     /// How a job ended, and why.
     fn ending(&self, job: &JobSummary) -> String {
         let why = job.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
-        words::shortened(&format!("{}{why}", words::state_of(job)), 200)
+        shortened(&format!("{}{why}", words::state_of(job)), 200)
     }
 
     fn nodes(&self, job: &JobSummary) -> String {

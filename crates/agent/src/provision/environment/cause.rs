@@ -2,6 +2,8 @@
 //!
 //! uv and build back ends print the cause between a traceback, a summary and general advice. The whole output is in the setup log.
 
+use hostler_model::shortened;
+
 /// How much of the end of a command's output is kept, in bytes.
 const TAIL_BYTES: usize = 64 << 10;
 
@@ -44,7 +46,7 @@ pub(super) fn of(output: &str) -> String {
         .or_else(|| lines.iter().rev().find_map(|line| line.strip_prefix("ERROR: ")).map(str::to_owned))
         .or_else(|| lines.iter().rev().find(|line| !is_advice(line)).map(|line| (*line).to_owned()))
         .unwrap_or_default();
-    shortened(&found)
+    shortened(&found, MOST_CHARS)
 }
 
 /// A line without indentation and the frames that uv draws.
@@ -84,16 +86,9 @@ fn is_advice(line: &str) -> bool {
     ["hint: ", "note: ", "[notice]", "WARNING: "].iter().any(|start| line.starts_with(start))
 }
 
-fn shortened(text: &str) -> String {
-    if text.chars().count() <= MOST_CHARS {
-        return text.to_owned();
-    }
-    text.chars().take(MOST_CHARS).chain(['…']).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::of;
+    use super::{MOST_CHARS, of};
 
     #[test]
     fn cause_of_a_failed_build_is_one_line() {
@@ -166,6 +161,6 @@ hint: something
     fn cause_is_the_last_line_of_other_output_and_bounded() {
         assert_eq!(of(""), "");
         assert_eq!(of("one\ntwo\n\nnote: three\n"), "two");
-        assert_eq!(of(&"é".repeat(5000)).chars().count(), 401);
+        assert_eq!(of(&"é".repeat(5000)).chars().count(), MOST_CHARS);
     }
 }

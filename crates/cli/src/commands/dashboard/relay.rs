@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hostler_client::{ClientError, Endpoint};
 use hostler_listen::{Admission, Limits, Paced, Place, Tied, http1, service};
+use hostler_model::escaped_html;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -234,7 +235,7 @@ async fn is_own(stream: &TcpStream, searches: &Arc<Semaphore>) -> bool {
 }
 
 fn head_away(error: &HeadError) -> Answer {
-    let error = error.to_string().replace('&', "&amp;").replace('<', "&lt;");
+    let error = escaped_html(&error.to_string());
     let body =
         format!("<h1>The head does not answer</h1><p>{error}</p><p>Running jobs continue. This page tries again.</p>");
     page(StatusCode::BAD_GATEWAY, "5", &body)

@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use hostler_model::escaped_html;
+
 use super::report::{Measurement, Unit};
 use super::statistics::{Interval, Summary, summarise};
 
@@ -188,7 +190,7 @@ impl Canvas {
 
     /// Draws text that starts or ends at `x`.
     fn text(&mut self, anchor: &str, (x, y): (f32, f32), text: &str) {
-        let text = text.replace('&', "&amp;").replace('<', "&lt;");
+        let text = escaped_html(text);
         self.add(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"));
     }
 
@@ -244,7 +246,7 @@ mod tests {
             assert_eq!((count("<circle"), count("<rect"), count("<path")), (13, 1, 2), "{picture}");
         }
         assert!(!picture.contains(COLOURS[2]));
-        assert!(picture.contains(">'./bench-0&lt;&amp;' '': median 10.15 ms</text>"), "{picture}");
+        assert!(picture.contains(">&#39;./bench-0&lt;&amp;&#39; &#39;&#39;: median 10.15 ms</text>"), "{picture}");
         assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
     }
 

@@ -1,6 +1,6 @@
 //! What an import did, or would do: the changes as commands, and what was not taken over.
 
-use hostler_model::NodeName;
+use hostler_model::{NodeName, shortened};
 use hostler_slurm::hostlist::compress;
 use serde_json::json;
 
@@ -55,7 +55,7 @@ impl Report<'_> {
             output.say(&format!(
                 "note: {} {nodes} not joined yet: {}. Import again then, for features and weights",
                 absent.len(),
-                shortened(&compress(&absent))
+                shortened(&compress(&absent), MAX_NODES)
             ));
         }
         if self.present.is_none() {
@@ -67,12 +67,5 @@ impl Report<'_> {
             (_, true) => format!("made {changes} {plural}"),
             (_, false) => format!("{changes} {plural} to make; nothing was changed"),
         });
-    }
-}
-
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(MAX_NODES) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
