@@ -1,4 +1,4 @@
-//! The audit log: who did what, as JSON lines in append-only files that only the head can read.
+//! The audit log: who did what, and what happened to the cluster, as JSON lines in append-only files that only the head can read.
 //!
 //! Responses do not wait for the log. Entries go through a queue to a thread, which writes them in batches and syncs at
 //! most once per second.
@@ -18,8 +18,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hostler_model::WallTime;
-use hostler_proto::users::{AuditEntry, AuditPage};
+use hostler_core::head::Now;
+use hostler_model::{NodeName, WallTime};
+use hostler_proto::users::{AuditEntry, AuditPage, FROM_CLUSTER};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -81,6 +82,11 @@ impl Audit {
         Ok(Self { path, entries, of_users, refusals })
     }
 
+    /// Where events of the cluster go.
+    pub(crate) fn events(&self) -> Events {
+        Events(Some(self.entries.clone()))
+    }
+
     /// Logs a request. Refused ones are subject to a rate limit.
     pub(crate) async fn write(&self, mut entry: AuditEntry, kind: Kind) {
         if kind == Kind::Refused && !self.may_write(&mut entry) {
@@ -116,6 +122,34 @@ impl Audit {
     /// A file cannot be read.
     pub(crate) fn read(&self, since: Option<WallTime>, limit: usize) -> io::Result<AuditPage> {
         read(&self.path, since, limit)
+    }
+}
+
+/// Writes events of the cluster to the log, from threads that must not wait.
+#[derive(Clone, Default)]
+pub(crate) struct Events(Option<mpsc::Sender<AuditEntry>>);
+
+impl Events {
+    /// Logs what happened, to a node or to the whole cluster. If the queue is full, the head's own log says so.
+    pub(crate) fn write(&self, now: Now, node: Option<NodeName>, what: String, about: Option<String>) {
+        let entry = AuditEntry {
+            at: now.wall,
+            clock_ms: now.at.0,
+            user: None,
+            from: FROM_CLUSTER.to_owned(),
+            uid: None,
+            node,
+            address: None,
+            action: what,
+            about,
+            status: 0,
+            error: None,
+        };
+        if let Some(entries) = &self.0
+            && let Err(error) = entries.try_send(entry)
+        {
+            tracing::warn!(%error, "an event is missing in the audit log");
+        }
     }
 }
 

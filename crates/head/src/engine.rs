@@ -18,7 +18,7 @@ use hostler_core::head::{
     Command, Commit, ConnectionId, Delivery, Durability, Effect, Ended, Input, NotDone, Now, Refusal, Rounds, State,
     begin_epoch, epoch_starts, restore,
 };
-use hostler_model::{Digest, Timestamp, WallTime};
+use hostler_model::{Digest, NodeName, Timestamp, WallTime};
 use hostler_proto::api::Notice;
 use hostler_proto::link::HeadMessage;
 use hostler_proto::stored::Batch;
@@ -27,6 +27,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
 use crate::archive::{Archive, ArchiveError};
+use crate::audit::Events;
 use crate::metrics::Metrics;
 use crate::power::order::Order;
 
@@ -67,6 +68,7 @@ struct Shared {
     failure: Notify,
     /// Notifies the task that delivers messages that the outbox has new ones.
     new_messages: Arc<Notify>,
+    events: Events,
     clock: Clock,
 }
 
@@ -144,12 +146,14 @@ impl Clock {
 
 impl Engine {
     /// Starts the loop on a state that was just loaded. The log of the state has the events from `first_sequence` to
-    /// before `next_sequence`. Also returns the requests to power controllers. `history` reads what `writer` stores.
+    /// before `next_sequence`. Also returns the requests to power controllers. `history` reads what `writer` stores, and `events` takes what
+    /// happens to the cluster.
     pub(crate) fn start(
         state: State,
         (first_sequence, next_sequence): (u64, u64),
         writer: Writer,
         history: Reader,
+        events: Events,
     ) -> (Self, mpsc::UnboundedReceiver<Order>) {
         let (inputs, queue) = mpsc::channel(QUEUE_LEN);
         #[expect(clippy::disallowed_methods, reason = "the core sends at most one order per node at a time")]
@@ -166,6 +170,7 @@ impl Engine {
             durability: Mutex::default(),
             failure: Notify::new(),
             new_messages: Arc::default(),
+            events,
         });
         let engine = Self { inputs, shared: Arc::clone(&shared) };
         let rounds = Rounds::new(first_sequence, next_sequence);
@@ -174,6 +179,11 @@ impl Engine {
         let run = move || timers.block_on(own.run());
         std::thread::Builder::new().name("engine".into()).spawn(run).expect("a thread can be started");
         (engine, orders)
+    }
+
+    /// Writes what happened to a node, or to the cluster, to the audit log.
+    pub(crate) fn happened(&self, node: Option<NodeName>, what: String, about: Option<String>) {
+        self.shared.events.write(self.shared.clock.now(), node, what, about);
     }
 
     /// Carries out `command`; returns when it is durable.
@@ -356,10 +366,17 @@ impl Shared {
                 Effect::ReportNode { node, is_down, tasks } => {
                     let ids = || tasks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
                     let tasks = (!tasks.is_empty()).then(ids);
-                    match is_down {
-                        true => tracing::warn!(%node, tasks, "node is down"),
-                        false => tracing::info!(%node, tasks, "node is back"),
-                    }
+                    let what = match is_down {
+                        true => {
+                            tracing::warn!(%node, tasks, "node is down");
+                            format!("node {node} is down")
+                        }
+                        false => {
+                            tracing::info!(%node, tasks, "node is back");
+                            format!("node {node} is back")
+                        }
+                    };
+                    self.events.write(self.clock.now(), Some(node), what, tasks.map(|ids| format!("tasks {ids}")));
                 }
                 Effect::Notify(notice) => {
                     // There may be no watcher.

@@ -117,6 +117,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::audit::Events;
     use crate::blobs::name_of;
     use crate::engine::first_batch;
 
@@ -133,7 +134,7 @@ mod tests {
         let writer = Writer::start(store).expect("a thread");
         let mut state = State::default();
         writer.commit_and_wait(first_batch(&mut state, 1, Now::default())).expect("memory is available");
-        let (engine, _) = Engine::start(state, (1, 2), writer, reader);
+        let (engine, _) = Engine::start(state, (1, 2), writer, reader, Events::default());
         let new = NewUser { name: ada(), uid: None, role: Role::Operator, groups: [].into(), keys: Vec::new() };
         command(&engine, UsersCommand::Add(new)).await;
         let until = life_ms.map(|life_ms| engine.now().at.plus_ms(life_ms));

@@ -92,6 +92,8 @@ impl Link<'_> {
             let does =
                 if is_kept { "goes on, and the node gets no other jobs until it is resumed" } else { "ends there" };
             tracing::warn!(node = %self.node, %run, "a node has a run that this head does not know or has given up; it {does}");
+            let what = format!("node {} has run {run}, which the head does not know or has given up", self.node);
+            self.head.engine.happened(Some(self.node.clone()), what, Some(format!("it {does}")));
         }
         let welcome = link.welcome(&self.head.engine.state(), self.head.engine.now().at);
         send(&mut sink, &welcome).await?;

@@ -154,7 +154,11 @@ async fn start(config: Config) -> anyhow::Result<(Arc<Head>, Arc<SocketFile>)> {
     if usual_port != Some(bound.port()) {
         replace_file(&port_file(&config.directory), bound.port().to_string().as_bytes(), 0o600)?;
     }
-    let (engine, orders) = Engine::start(state, (log_begins, sequence + 1), writer.clone(), history);
+    let epoch = state.epoch.0;
+    let (engine, orders) = Engine::start(state, (log_begins, sequence + 1), writer.clone(), history, audit.events());
+    if epoch > 1 {
+        engine.happened(None, "the head started again".to_owned(), Some(format!("version {}", hostler_proto::BUILD)));
+    }
     let usage = UsageHistory::open(&config.directory.join("series.db"), engine.clone())?;
     let trust = (trust, site, metrics_token);
     let head = Arc::new(Head::new(config, engine, Arc::new(library), trust, audit, (usage, writer), bound));

@@ -177,6 +177,13 @@ fn node_pages_say_who_holds_what_and_operators_act() {
         "{down}"
     );
     assert!(browser.page("/nodes?state=suspect%2Cdown").contains("no message for"));
+    let events = wait_until("the events", 10, || {
+        let page = browser.page("/audit?kind=cluster");
+        page.contains(&format!("node {host} is down")).then_some(page)
+    });
+    assert!(!events.contains("/nodes/"), "{events}");
+    let people = browser.page("/audit?kind=people");
+    assert!(people.contains("/nodes/") && !people.contains("is down"), "{people}");
 }
 
 #[test]

@@ -268,7 +268,10 @@ impl fmt::Debug for LoggedIn {
     }
 }
 
-/// An entry of the audit log, in the answer of `GET /audit`: a change or a refused request.
+/// The origin of an entry of the audit log that is no request but an event of the cluster.
+pub const FROM_CLUSTER: &str = "cluster";
+
+/// An entry of the audit log, in the answer of `GET /audit`: a change, a refused request or an event of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
     /// Time on the head's wall clock.
@@ -278,23 +281,24 @@ pub struct AuditEntry {
     /// User who made the request; absent if unknown.
     #[serde(default)]
     pub user: Option<String>,
-    /// How the request arrived: `socket`, `node`, `token` or `stranger`; `blocked` for a request of a blocked user.
+    /// How the request arrived: `socket`, `node`, `token` or `stranger`; `blocked` for a request of a blocked user; `cluster` for an
+    /// event, such as a node that goes down.
     pub from: String,
     /// Uid of the user as reported by the kernel of the head's machine or of the node.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// Node that forwarded or made the request.
+    /// Node that forwarded or made the request, or to which the event happened.
     #[serde(default)]
     pub node: Option<NodeName>,
     /// Address of the client.
     #[serde(default)]
     pub address: Option<String>,
-    /// Method and API path of the request.
+    /// Method and API path of the request, or what happened, e.g. `node n1 is down`.
     pub action: String,
-    /// What the request created, e.g. `job 12`; absent for other requests.
+    /// What the request created, e.g. `job 12`, or the tasks or the reason of an event; absent for others.
     #[serde(default)]
     pub about: Option<String>,
-    /// HTTP status of the answer.
+    /// HTTP status of the answer; 0 for an event.
     pub status: u16,
     /// Error code, if the request was refused.
     #[serde(default)]

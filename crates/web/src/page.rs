@@ -37,13 +37,15 @@ enum Audience {
     Visitors,
     Users,
     Operators,
+    Admins,
 }
 
-const MENU: [Entry; 6] = [
+const MENU: [Entry; 7] = [
     Entry { path: "/", label: "Overview", audience: Audience::Visitors },
     Entry { path: "/jobs", label: "Jobs", audience: Audience::Visitors },
     Entry { path: "/nodes", label: "Nodes", audience: Audience::Visitors },
     Entry { path: "/history", label: "History", audience: Audience::Users },
+    Entry { path: "/audit", label: "Events", audience: Audience::Admins },
     Entry { path: "/people", label: "People", audience: Audience::Operators },
     Entry { path: "/settings", label: "Settings", audience: Audience::Operators },
 ];
@@ -87,10 +89,12 @@ impl Frame {
     pub(crate) fn menu(&self) -> impl Iterator<Item = &'static Entry> {
         let is_operator = self.is_operator();
         let is_user = self.me.identified;
+        let is_admin = self.me.role == Role::Admin;
         MENU.iter().filter(move |entry| match entry.audience {
             Audience::Visitors => true,
             Audience::Users => is_user,
             Audience::Operators => is_operator,
+            Audience::Admins => is_admin,
         })
     }
 

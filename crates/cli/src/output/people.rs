@@ -1,7 +1,7 @@
 //! Text views of users, groups and the audit log.
 
 use hostler_model::{Quota, QuotaKind};
-use hostler_proto::users::{AuditEntry, BlockView, GroupView, UserView};
+use hostler_proto::users::{AuditEntry, BlockView, FROM_CLUSTER, GroupView, UserView};
 
 use super::table::{Align, Table, one_line};
 use super::text::Moment;
@@ -97,7 +97,11 @@ pub(crate) fn audit(entries: &[AuditEntry], moment: &Moment, width: Option<usize
             moment.date(entry.at),
             entry.user.clone().unwrap_or_else(|| "-".to_owned()),
             origin(entry),
-            entry.error.clone().unwrap_or_else(|| "done".to_owned()),
+            match &entry.error {
+                Some(error) => error.clone(),
+                None if entry.from == FROM_CLUSTER => "-".to_owned(),
+                None => "done".to_owned(),
+            },
             entry.action.clone(),
             entry.about.clone().unwrap_or_default(),
         ]);

@@ -250,6 +250,7 @@ mod tests {
     use tokio::sync::mpsc::UnboundedReceiver;
 
     use super::*;
+    use crate::audit::Events;
     use crate::blobs::name_of;
     use crate::engine::first_batch;
     use crate::power::order::Order;
@@ -259,7 +260,7 @@ mod tests {
         let mut state = State::default();
         let first = first_batch(&mut state, 1, Now::default());
         writer.commit_and_wait(first).expect("memory is available");
-        Engine::start(state, (1, 2), writer.clone(), reader.clone())
+        Engine::start(state, (1, 2), writer.clone(), reader.clone(), Events::default())
     }
 
     /// Sets the time of last use of every chunk file to two hours ago.

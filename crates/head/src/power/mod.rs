@@ -172,12 +172,31 @@ impl Switches {
                 Err(PowerFault { text, is_lasting: false, retry_after_ms: 0 })
             }
         };
+        // A query repeats, so it is no event.
         match (&outcome, verb) {
             (Ok(supply), PowerVerb::Status) => tracing::debug!(%node, ?supply, "power"),
-            (Ok(_), verb) => tracing::info!(%node, ?verb, "power"),
-            (Err(fault), verb) => tracing::warn!(%node, ?verb, "{}", fault.text),
+            (Ok(_), verb) => {
+                tracing::info!(%node, ?verb, "power");
+                self.engine.happened(Some(node.clone()), format!("node {node}: {}", order(verb)), None);
+            }
+            (Err(fault), PowerVerb::Status) => tracing::warn!(%node, "{}", fault.text),
+            (Err(fault), verb) => {
+                tracing::warn!(%node, ?verb, "{}", fault.text);
+                let what = format!("node {node}: {} failed", order(verb));
+                self.engine.happened(Some(node.clone()), what, Some(fault.text.clone()));
+            }
         }
         self.engine.post(Command::Power(PowerCommand::Said { node, ask, outcome }), Vec::new()).await;
+    }
+}
+
+/// An order to a power controller in words.
+const fn order(verb: PowerVerb) -> &'static str {
+    match verb {
+        PowerVerb::Status => "power query",
+        PowerVerb::On => "switch-on",
+        PowerVerb::OffGracefully => "shutdown",
+        PowerVerb::OffByForce => "power cut",
     }
 }
 

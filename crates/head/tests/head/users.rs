@@ -8,7 +8,7 @@ use hostler_model::{Digest, JobId, PartitionName, Quota, Role, TaskId, UserName,
 use hostler_proto::api::{BlobRequest, ErrorBody, JobSummary};
 use hostler_proto::link::{Account, HeadMessage, SystemAccounts};
 use hostler_proto::partitions::{NewPartition, PartitionChange};
-use hostler_proto::users::{AddUser, CodeLogin, KeyLogin, RELAY_HEADER};
+use hostler_proto::users::{AddUser, AuditEntry, CodeLogin, FROM_CLUSTER, KeyLogin, RELAY_HEADER};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -95,7 +95,7 @@ async fn node_relays_its_users_without_their_privileges() {
 
 #[tokio::test]
 async fn audit_log_has_the_values_before_and_after_a_change() {
-    let head = TestHead::start().await;
+    let mut head = TestHead::start().await;
     let client = head.client();
     let batch: PartitionName = "batch".parse().expect("a name");
     let change = |priority| PartitionChange { priority: Some(priority), ..PartitionChange::default() };
@@ -117,6 +117,14 @@ async fn audit_log_has_the_values_before_and_after_a_change() {
     assert_eq!(about[1], "batch.priority: 1 -> 5");
     assert!(about[2].starts_with("grace: ") && about[2].ends_with(" -> 5s"), "{about:?}");
     assert!(about[3].contains("vision: none -> {") && about[3].contains("\"cpus\":4"), "{about:?}");
+    head.kill();
+    head.start_again().await;
+    let client = head.client();
+    soon("the restart", async {
+        let is_restart = |entry: &AuditEntry| entry.from == FROM_CLUSTER && entry.action == "the head started again";
+        while !client.audit(None, 10).await.expect("an admin").entries.iter().any(is_restart) {}
+    })
+    .await;
 }
 
 #[tokio::test]

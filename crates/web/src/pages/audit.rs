@@ -1,8 +1,8 @@
-//! The audit log: who changed what, and which requests were refused.
+//! Events, from the audit log: what happened to the cluster, who changed what, and which requests were refused.
 
 use askama::Template;
 use axum::response::Html;
-use hostler_proto::users::{AuditEntry, AuditPage};
+use hostler_proto::users::{AuditEntry, AuditPage, FROM_CLUSTER};
 
 use crate::api::Refused;
 use crate::page::{Frame, render};
@@ -19,12 +19,37 @@ const SHOWN: usize = 200;
 struct Audit {
     frame: Frame,
     text: String,
+    kind: Kind,
     entries: Vec<AuditEntry>,
     /// Whether the page lacks entries.
     is_cut: bool,
 }
 
+/// Which entries the page shows.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    label: &'static str,
+    includes: fn(&AuditEntry) -> bool,
+}
+
+const KINDS: [Kind; 4] = [
+    Kind { name: "", label: "All", includes: |_| true },
+    Kind { name: "cluster", label: "Cluster", includes: |entry| entry.from == FROM_CLUSTER },
+    Kind { name: "people", label: "People", includes: |entry| entry.from != FROM_CLUSTER && entry.error.is_none() },
+    Kind { name: "refused", label: "Refused", includes: |entry| entry.error.is_some() },
+];
+
 impl Audit {
+    const fn kinds() -> [Kind; 4] {
+        KINDS
+    }
+
+    fn address(&self, kind: &Kind) -> Url {
+        let url = Url::of(["audit"]).with("kind", kind.name);
+        if self.text.is_empty() { url } else { url.with("text", &self.text) }
+    }
+
     fn who<'a>(&self, entry: &'a AuditEntry) -> &'a str {
         entry.user.as_deref().or(entry.address.as_deref()).unwrap_or("–")
     }
@@ -35,11 +60,13 @@ pub(crate) async fn show(frame: Frame) -> Result<Html<String>, Refused> {
     let text = frame.query.text("text").unwrap_or_default().to_owned();
     let page: AuditPage = frame.api.get(&Url::of(["audit"]).with("limit", SEARCHED)).await?;
     let wanted = text.to_lowercase();
-    let matching = page.entries.into_iter().rev().filter(|entry| contains(entry, &wanted));
+    let kind = frame.query.text("kind").unwrap_or_default();
+    let kind = KINDS.into_iter().find(|known| known.name == kind).unwrap_or(KINDS[0]);
+    let matching = page.entries.into_iter().rev().filter(|entry| (kind.includes)(entry) && contains(entry, &wanted));
     let mut entries: Vec<AuditEntry> = matching.take(SHOWN + 1).collect();
     let is_cut = page.cut || entries.len() > SHOWN;
     entries.truncate(SHOWN);
-    Ok(render(&Audit { frame, text, entries, is_cut }))
+    Ok(render(&Audit { frame, text, kind, entries, is_cut }))
 }
 
 /// Whether an entry contains a text in lower case.

@@ -8,7 +8,7 @@ use crate::failure::Outcome;
 use crate::output::text::{Moment, Since};
 use crate::output::{self, people};
 
-/// Show the audit log: actions and refused requests, oldest first
+/// Show the audit log: changes, refused requests and events of the cluster, oldest first
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
     /// Show only entries from the last TIME, e.g. 2h or 7-00:00:00, or since a date
