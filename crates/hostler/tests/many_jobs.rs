@@ -87,7 +87,12 @@ fn many_jobs_make_one_line() {
     assert_eq!(cluster.run(&["release", "--all"]).code, 0);
     let cancelled = cluster.run(&["cancel", "many"]);
     assert_eq!(cancelled.stderr, "30 jobs are being cancelled\n");
-    cluster.wait_for_state(&ids[29], "cancelled");
+    ids.iter().for_each(|id| cluster.wait_for_state(id, "cancelled"));
+    let range = format!("{}-{}", ids[0], ids[29]);
+    assert_eq!(cluster.run(&["cancel", &range]).stderr, "30 jobs had ended already\n");
+    let waiting = queue(&cluster, "last", 2);
+    let range = format!("{}-{}", ids[0], waiting[1]);
+    assert_eq!(cluster.run(&["cancel", &range]).stderr, "2 jobs are being cancelled; 30 had ended already\n");
 }
 
 #[test]

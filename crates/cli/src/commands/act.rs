@@ -447,6 +447,8 @@ fn act_on_each(
         let mut accepted = BTreeSet::new();
         let mut summaries = Vec::new();
         let mut failures = Vec::new();
+        let is_summed_up = targets.len() > MOST_LINES && !how.is_first_step;
+        let began = if is_summed_up { Some(client.me().await?.now) } else { None };
         targets.iter().for_each(|target| outlive_own_job(target.job));
         let requests = stream::iter(targets).map(|it| client.act_and_keep(it.job, it.index, action, how.keeps_files));
         let mut answers = stream::iter(targets).zip(requests.buffered(AT_ONCE));
@@ -470,14 +472,14 @@ fn act_on_each(
                 }
             }
         }
-        if targets.len() > MOST_LINES && !how.is_first_step {
+        if let Some(began) = began {
             let refused = match failures.len() {
                 0 => String::new(),
                 count => format!("; {count} refused"),
             };
             let what = match summaries.as_slice() {
                 [job] => sentence(Target { job: job.id, index: None }, action, job),
-                jobs => of_many(action, jobs),
+                jobs => of_many(action, jobs, began),
             };
             context.output.say(&format!("{what}{refused}"));
         }
@@ -506,10 +508,12 @@ fn verb(action: JobAction) -> &'static str {
     }
 }
 
-/// What happens to several jobs.
-fn of_many(action: JobAction, jobs: &[JobSummary]) -> String {
-    // A job that waited is cancelled by now.
-    let is_over = |job: &&JobSummary| job.state.is_ended() && job.state != JobState::Cancelled;
+/// What happens to several jobs because of an action that `began` at this time of the head.
+fn of_many(action: JobAction, jobs: &[JobSummary], began: WallTime) -> String {
+    // This action has ended the jobs that waited.
+    let is_over = |job: &&JobSummary| {
+        job.state.is_ended() && (job.state != JobState::Cancelled || job.ended_at.is_some_and(|at| at < began))
+    };
     let over = jobs.iter().filter(|job| action == JobAction::Cancel && is_over(job)).count();
     let what = match action {
         JobAction::Cancel => "are being cancelled",
