@@ -49,6 +49,28 @@ fn jobs_are_cancelled_by_range_name_last_and_filter() {
 }
 
 #[test]
+fn filters_refuse_users_and_partitions_that_do_not_exist() {
+    let cluster = Cluster::up(HOSTLER, TINY);
+    cluster.ok(&["configure", "user", "add", "hannah", "--uid", "70001"]);
+    cluster.ok(&["configure", "partition", "add", "batch", "--nodes", "n1"]);
+    let commands = ["jobs", "cancel", "hold", "release", "requeue", "fetch"];
+    for (flag, good, bad) in [("--user", "hannah", "hanna"), ("--partition", "batch", "bacth")] {
+        let takes_flag = |command: &&str| flag == "--user" || *command != "history";
+        for command in commands.iter().chain(&["history"]).copied().filter(takes_flag) {
+            assert_eq!(cluster.run(&[command, flag, good]).code, 0, "{command} {flag}");
+            let refused = cluster.run(&[command, flag, bad]);
+            let (kind, said) = (&flag[2..], &refused.stderr);
+            assert_eq!((refused.code, refused.stdout.as_str()), (4, ""), "{command} {flag}: {said}");
+            assert!(said.contains(&format!("there is no {kind} {bad}")), "{command} {flag}: {said}");
+            assert!(said.contains(&format!("did you mean `{good}`?")), "{command} {flag}: {said}");
+        }
+    }
+    assert!(cluster.run(&["jobs", "--key", "none"]).stderr.contains("you have no job with the key none"));
+    let set = cluster.run(&["configure", "partition", "set", "batch", "--nodes", "m*"]);
+    assert!(set.code == 0 && set.stderr.contains("no node has a name that matches m*"), "{set:?}");
+}
+
+#[test]
 fn wait_shows_each_task_when_it_starts_and_ends() {
     let cluster = Cluster::up(HOSTLER, TINY);
     let flags = ["run", "--detach", "-m", "16M", "--array", "0-2"];

@@ -146,7 +146,7 @@ impl Targets {
             }
         })?;
         if targets.is_empty() {
-            context.output.say("no job matches");
+            block_on(self.filter.explain_none(context, client))?;
         }
         let asks = is_filtered && targets.len() > 1 && !self.yes && io::stdin().is_terminal();
         let jobs = plural(targets.len(), "job");

@@ -11,7 +11,9 @@ use hostler_model::{JobId, JobState, PartitionName};
 use hostler_proto::api::JobSummary;
 
 use super::jobs::list;
+use super::known;
 use super::target::Target;
+use crate::context::Context;
 use crate::failure::Failure;
 
 /// Jobs by their ids and names.
@@ -105,6 +107,13 @@ impl Filter {
         jobs.retain(|job| self.name.as_ref().is_none_or(|name| job.name == *name));
         jobs.reverse();
         Ok(ids(jobs))
+    }
+
+    /// Says that no job matches, or fails if the filter names a user or a partition that does not exist.
+    pub(crate) async fn explain_none(&self, context: &Context, client: &Client) -> Result<(), Failure> {
+        known::check(context, client, self.user.as_deref(), self.partition.as_ref()).await?;
+        context.output.say("no job matches");
+        Ok(())
     }
 }
 

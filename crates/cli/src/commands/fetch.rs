@@ -86,6 +86,9 @@ impl Fetch {
                         (false, true) => choice::named(&client, &self.words, None).await?,
                         (true, _) => self.filter.find(&client, &JobState::ENDED).await?,
                     };
+                    if targets.is_empty() {
+                        self.filter.explain_none(context, &client).await?;
+                    }
                     let attempt = self.attempt.map(Attempt);
                     fetch_targets(context, &client, &targets, attempt, &destination).await?
                 }

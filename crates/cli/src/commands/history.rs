@@ -4,6 +4,7 @@ use clap::Args;
 use hostler_proto::accounting::{AccountingGroup, AccountingPage};
 use jiff::tz::TimeZone;
 
+use super::known;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
@@ -37,7 +38,11 @@ impl History {
             let moment = Moment { zone: TimeZone::UTC, ..Moment::of_head(&client).await? };
             let from = moment.date(moment.start_of(self.since));
             let (day, _) = from.split_at(from.len().min(10));
-            Ok(client.accounting(&self.by, day, None, self.user.as_deref()).await?)
+            let page = client.accounting(&self.by, day, None, self.user.as_deref()).await?;
+            if page.total.jobs == 0 {
+                known::check(context, &client, self.user.as_deref(), None).await?;
+            }
+            Ok(page)
         })?;
         match context.output.is_json() {
             true => context.output.json(&page),

@@ -5,6 +5,7 @@ use hostler_client::{Client, ClientError, JobFilter};
 use hostler_model::{JobState, PartitionName};
 use hostler_proto::api::{ExpiringJobs, JobDetail, JobOrder, JobPage, JobSummary};
 
+use super::known;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
@@ -74,6 +75,11 @@ impl Jobs {
                 Some(key) => of_key(&client, key).await?,
                 None => list(&client, self.filter(is_table, moment.as_ref()), self.limit).await?,
             };
+            match &self.key {
+                _ if page.total > 0 => {}
+                Some(key) => context.output.say(&format!("you have no job with the key {key}")),
+                None => known::check(context, &client, self.user.as_deref(), self.partition.as_ref()).await?,
+            }
             // Later than the times in the page.
             Ok((page, text::Moment::of_head(&client).await?))
         })?;

@@ -20,6 +20,7 @@ pub mod job;
 pub mod jobs;
 pub mod jobs_folder;
 pub mod jupyter;
+pub(crate) mod known;
 pub mod login;
 pub mod logs;
 pub mod measure;

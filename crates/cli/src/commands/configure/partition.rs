@@ -8,7 +8,7 @@ use hostler_client::Client;
 use hostler_model::{
     ExclusiveRule, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule, UserName,
 };
-use hostler_proto::partitions::{NewPartition, PartitionChange};
+use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView};
 
 use super::note_empty_groups;
 use crate::context::{Context, block_on};
@@ -253,11 +253,15 @@ impl Add {
             context.output.json(&partition);
         }
         context.output.say(&format!("partition {} has {}", partition.name, partitions::nodes(&partition)));
-        if partition.node_count == 0 {
-            context.output.say(&format!("note: no node has a name that matches {}", partition.nodes));
-        }
+        note_no_nodes(context, &partition);
         note_empty_groups(context, client, new.about.groups.iter().flatten(), None);
         Ok(exit::OK)
+    }
+}
+
+fn note_no_nodes(context: &Context, partition: &PartitionView) {
+    if partition.node_count == 0 {
+        context.output.say(&format!("note: no node has a name that matches {}", partition.nodes));
     }
 }
 
@@ -274,6 +278,9 @@ impl Set {
             context.output.json(&partition);
         } else if !context.output.is_quiet() {
             context.output.data(&partitions::one(&partition));
+        }
+        if change.nodes.is_some() {
+            note_no_nodes(context, &partition);
         }
         note_empty_groups(context, client, change.groups.iter().flatten(), None);
         Ok(exit::OK)
