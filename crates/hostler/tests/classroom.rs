@@ -49,8 +49,12 @@ fn promises_hold_and_one_that_is_broken_on_purpose_is_found() {
         drop(head.ok(&[&["hostler", "configure"], &words[..]].concat()));
     };
     head.write("/var/lib/setup.sh", SETUP);
-    for _ in 0..2 {
-        head.ok(&["sh", "/var/lib/setup.sh", "/var/lib/roster.csv", "n*"]);
+    let setup = ["sh", "/var/lib/setup.sh", "/var/lib/roster.csv", "n*"];
+    head.ok(&setup);
+    head.ok(&setup[..3]);
+    for name in ["lab", "measure"] {
+        let partition = head.json(&["hostler", "configure", "partition", "show", name]);
+        assert_eq!(partition["nodes"], "n*", "it keeps its nodes if the script names none: {partition}");
     }
 
     let kept = head.run(&CHECK);
