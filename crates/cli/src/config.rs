@@ -25,31 +25,59 @@ const KEYS: &[&str] = &["head", "env_only"];
 
 /// The endpoint of the chosen head. `named` is the value of `--head` or HOSTLER_HEAD.
 pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
-    // An empty HOSTLER_HEAD counts as unset.
-    if let Some(text) = named.filter(|text| !text.is_empty()) {
-        return located(text);
-    }
-    if let Some(text) = head_in_file()? {
+    if let Some(text) = chosen(named)? {
         return located(&text);
     }
     let places = Places::from_environment()?;
     xdg::tell();
-    let embedded = own_head(&places, places.socket()?, || Ok(places.head()))?;
-    let real = || own_head(&places, places.real_socket()?, || Ok(HeadPlaces::choose(None)?.directory));
-    if let Some(socket) = embedded.map_or_else(real, |socket| Ok(Some(socket)))? {
+    if let Some(socket) = own_head(&places, places.socket()?, || Ok(places.head()))? {
         return Ok(Endpoint::Unix(socket));
     }
+    not_embedded(&places)?.ok_or_else(no_cluster)
+}
+
+/// The head that the user has named: as `named`, or in the configuration file.
+fn chosen(named: Option<&str>) -> Result<Option<String>, Failure> {
+    // An empty HOSTLER_HEAD counts as unset.
+    match named.filter(|text| !text.is_empty()) {
+        Some(text) => Ok(Some(text.to_owned())),
+        None => head_in_file(),
+    }
+}
+
+/// The head of commands that name none, if no embedded cluster runs.
+fn not_embedded(places: &Places) -> Result<Option<Endpoint>, Failure> {
+    if let Some(socket) = own_head(places, places.real_socket()?, || Ok(HeadPlaces::choose(None)?.directory))? {
+        return Ok(Some(Endpoint::Unix(socket)));
+    }
     if let Some(socket) = [SYSTEM_SOCKET, AGENT_SOCKET].into_iter().find(|socket| Path::new(socket).exists()) {
-        return Ok(Endpoint::Unix(socket.into()));
+        return Ok(Some(Endpoint::Unix(socket.into())));
     }
     if let Some(login) = logins::last()? {
-        return Ok(login.endpoint());
+        return Ok(Some(login.endpoint()));
     }
     if geteuid().is_root() && hostler_sys::is_locked(&AgentPlaces::choose(None)?.directory) {
         wait_for_socket(Path::new(AGENT_SOCKET), AN_AGENT_RUNS)?;
-        return Ok(Endpoint::Unix(AGENT_SOCKET.into()));
+        return Ok(Some(Endpoint::Unix(AGENT_SOCKET.into())));
     }
-    Err(no_cluster())
+    Ok(None)
+}
+
+/// What commands use besides this user's embedded cluster, which has just started: a note, unless there is no other cluster.
+pub(crate) fn other_cluster_note(named: Option<&str>, places: &Places) -> Result<Option<String>, Failure> {
+    let own = Endpoint::Unix(places.socket()?).to_string();
+    if let Some(text) = chosen(named)? {
+        let is_own = Endpoint::from_text(&text).is_ok_and(|endpoint| endpoint.to_string() == own);
+        let note = || {
+            format!(
+                "commands still use {text}, which --head, HOSTLER_HEAD or config.toml names; `--head {own}` selects this cluster"
+            )
+        };
+        return Ok((!is_own).then(note));
+    }
+    Ok(not_embedded(places)?.map(|other| {
+        format!("commands now use this cluster instead of {other}; `--head {other}` selects that one, `hostler down` goes back")
+    }))
 }
 
 /// The socket of a head of this user: `usual` if it exists, else that of the head that runs in the directory. A socket that

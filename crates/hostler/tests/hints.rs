@@ -53,6 +53,26 @@ fn mistaken_commands_are_explained() {
 }
 
 #[test]
+fn up_says_which_other_cluster_commands_used() {
+    let cluster = Cluster::none(HOSTLER);
+    let up = || cluster.run(&["up", "--nodes", "1", "--cpus", "1", "--memory", "100M"]).stderr;
+    assert!(!up().contains("commands "), "there is no other cluster");
+    cluster.ok(&["down"]);
+    let login = serde_json::json!({ "address": "head:7760", "authority": "0".repeat(64), "token": "secret" });
+    cluster.write("config/hostler/logins/head_7760.json", login.to_string());
+    cluster.write("config/hostler/logins/last", "head:7760");
+    let text = up();
+    let displaced = "note: commands now use this cluster instead of head:7760; `--head head:7760` selects that one";
+    assert!(text.contains(displaced), "{text}");
+    assert!(!up().contains("commands "), "this start changes nothing");
+    cluster.ok(&["down"]);
+    cluster.write("config/hostler/config.toml", "head = \"unix:/other.sock\"");
+    let text = up();
+    let stays = format!("`--head unix:{}` selects this cluster", cluster.path("run/hostler/head.sock").display());
+    assert!(text.contains("note: commands still use unix:/other.sock, which") && text.contains(&stays), "{text}");
+}
+
+#[test]
 fn errors_are_json_on_request() {
     let cluster = Cluster::up(HOSTLER, SMALL);
     let outcome = cluster.run(&["job", "99", "--json"]);

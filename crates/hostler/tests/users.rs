@@ -388,10 +388,10 @@ fn remote_login_needs_a_registered_key() {
     assert!(refused(&site.elsewhere("ben", &head)).contains("its user was removed"));
     // A token of another cluster is not valid here.
     let theirs = Site::start();
-    let ben = public(&ben);
-    theirs.admin(&["configure", "user", "add", "ben", "--key", &ben]);
+    theirs.admin(&["configure", "user", "add", "ben", "--key", &public(&ben)]);
     let (there, whose) = (theirs.address(), theirs.authority());
-    ok(&site.elsewhere("ben", &["login", &there, "--user", "ben", "--authority", &whose]));
+    let login = site.elsewhere("ben", &["--head", &address, "login", &there, "--user", "ben", "--authority", &whose]);
+    assert!(text(&login.stderr).contains("commands still use"), "{login:?}");
     let read = |address: &str| -> Value {
         let name = format!("ben/.config/hostler/logins/{}.json", address.replace(':', "_"));
         serde_json::from_slice(&fs::read(site.cluster.path(&name)).expect("the login is stored")).expect("JSON")

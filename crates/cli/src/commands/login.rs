@@ -12,6 +12,7 @@ use hostler_proto::users::{CodeLogin, KeyLogin, LoggedIn};
 use serde_json::json;
 
 use crate::codes::{CodeArgument, LOGIN_CODE};
+use crate::config;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -74,6 +75,12 @@ impl Login {
             "logged in at {address} as {user} with the role of {}; the login is valid for {time}",
             role.with_article()
         ));
+        let used = config::endpoint(context.head.as_deref()).map(|used| used.to_string());
+        if let Ok(used) = used
+            && used != *address
+        {
+            context.output.say(&format!("note: commands still use {used}; `--head {address}` selects this login"));
+        }
         Ok(exit::OK)
     }
 

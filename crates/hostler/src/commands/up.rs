@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use hostler_cli::cluster::{Machine, Places, Sizes};
+use hostler_cli::config;
 use hostler_cli::context::{Context, block_on};
 use hostler_cli::exit;
 use hostler_cli::failure::{During, Outcome};
@@ -138,6 +139,11 @@ impl Up {
                 "next: `hostler run -- hostname` runs a command, `hostler submit DIR main.py` a project folder, and `hostler \
                  dashboard` opens the web site",
             );
+        }
+        if let Some(text) =
+            config::other_cluster_note(context.head.as_deref(), &places)?.filter(|_| started.started > 0)
+        {
+            output.say(&format!("note: {text}"));
         }
         if let Some(text) = user_unit::logout_note(&places).filter(|_| started.started > 0) {
             output.say(&format!("note: {text}"));
