@@ -1,7 +1,8 @@
 //! Scripts given by content, and files in place of kept output.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use hostler_testkit::{Cluster, Outcome, Size, wait_until};
@@ -76,6 +77,7 @@ fn scripts_that_cannot_run_are_refused() {
         ("#!sh\n", "must begin with #!"),
         ("#!/bin/sh\r\necho DOS\r\n", "DOS line ends"),
         ("#!/bin/sh\n\0", "NUL byte"),
+        ("\u{feff}#!/bin/sh\n", "byte order mark"),
         (&long, "at most 4M"),
     ] {
         cluster.write("bad.sh", content);
@@ -87,6 +89,18 @@ fn scripts_that_cannot_run_are_refused() {
     let missing = cluster.run(&["run", "--script", "missing.sh"]);
     assert!(missing.code == 125 && missing.stderr.contains("cannot read the script missing.sh"), "{missing:?}");
     assert_eq!(cluster.json(&["jobs", "--all"])["jobs"], serde_json::json!([]));
+
+    // The kernel does not see a `#!` after a byte order mark, and a shell would take that line as a command.
+    let marked = cluster.write("marked/script", "\u{feff}#!/usr/bin/env python3\n");
+    fs::set_permissions(marked, Permissions::from_mode(0o755)).expect("the file is the test's");
+    let folder = cluster.path("marked").display().to_string();
+    for command in
+        [&["run", "-m", "16M", "--", "marked/script"][..], &["submit", &folder, "script", "-m", "16M", "--wait"]]
+    {
+        assert_ne!(cluster.run(command).code, 0, "{command:?}");
+        let job = cluster.json(&["job", "last"]);
+        assert!(job["message"].as_str().is_some_and(|it| it.contains("byte order mark")), "{command:?}: {job}");
+    }
 }
 
 #[test]

@@ -11,6 +11,8 @@ pub enum NotAScript {
     Blank,
     /// The text has no interpreter line.
     NoInterpreter,
+    /// A byte order mark precedes the interpreter line.
+    Marked,
     /// The text has a NUL character.
     Nul,
     /// The lines end as on Windows.
@@ -28,6 +30,13 @@ impl NotAScript {
                 "This does not look like a batch script.  The first",
                 "line must start with #! followed by the path to an interpreter.",
                 "For instance: #!/bin/sh",
+            ],
+            // The last line is not Slurm's.
+            Self::Marked => &[
+                "This does not look like a batch script.  The first",
+                "line must start with #! followed by the path to an interpreter.",
+                "For instance: #!/bin/sh",
+                "The script has a byte order mark before its #!. Save it without the mark.",
             ],
             Self::Nul => &["The Slurm controller does not allow scripts that", "contain a NULL character '\\0'."],
             Self::WindowsLines => {
@@ -47,6 +56,9 @@ pub fn check(script: &[u8]) -> Result<(), NotAScript> {
     }
     if script.iter().all(u8::is_ascii_whitespace) {
         return Err(NotAScript::Blank);
+    }
+    if script.starts_with(b"\xef\xbb\xbf#!") {
+        return Err(NotAScript::Marked);
     }
     if !script.starts_with(b"#!") {
         return Err(NotAScript::NoInterpreter);
@@ -141,11 +153,12 @@ mod tests {
 
     #[test]
     fn texts_that_are_no_scripts_are_refused() {
-        let cases: [(&[u8], Option<NotAScript>); 8] = [
+        let cases: [(&[u8], Option<NotAScript>); 9] = [
             (b"", Some(NotAScript::Empty)),
             (b" \n \n", Some(NotAScript::Blank)),
             (b"echo\n", Some(NotAScript::NoInterpreter)),
-            (b"\xef\xbb\xbf#!/bin/sh\n", Some(NotAScript::NoInterpreter)),
+            (b"\xef\xbb\xbf#!/bin/sh\n", Some(NotAScript::Marked)),
+            (b"\xef\xbb\xbfdate\n", Some(NotAScript::NoInterpreter)),
             (b"#!/bin/sh\nx\0y\n", Some(NotAScript::Nul)),
             (b"#!/bin/sh\r\necho\r\n", Some(NotAScript::WindowsLines)),
             (b"#!/bin/bash -l", None),

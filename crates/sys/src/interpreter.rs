@@ -1,4 +1,4 @@
-//! Explains why a script whose interpreter is missing cannot be executed.
+//! Explains why a script cannot be executed: its interpreter is missing, or the kernel does not find the name of one.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,16 +22,25 @@ pub fn explain_start(program: &OsStr, directory: &Path, path: &OsStr, error: &io
     } else {
         std::env::split_paths(path).map(|place| directory.join(place).join(named)).collect()
     };
-    let found = candidates.iter().find(|candidate| candidate.is_file());
-    match found.filter(|_| error.raw_os_error() == Some(nix::libc::ENOENT)) {
-        Some(script) => {
-            let mut beginning = Vec::new();
-            let _ = File::open(script).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut beginning));
-            missing_interpreter(&beginning)
-        }
-        None => error.to_string(),
+    let Some(script) = candidates.iter().find(|candidate| candidate.is_file()) else { return error.to_string() };
+    let mut beginning = Vec::new();
+    let _ = File::open(script).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut beginning));
+    match error.raw_os_error() {
+        Some(nix::libc::ENOENT) => missing_interpreter(&beginning),
+        Some(nix::libc::ENOEXEC) if is_marked(&beginning) => missing_interpreter(&beginning),
+        _ => error.to_string(),
     }
 }
+
+/// Whether a script with this beginning has a byte order mark before its `#!`. The kernel then does not see the `#!`, and
+/// shells take the line as a command.
+#[must_use]
+pub fn is_marked(beginning: &[u8]) -> bool {
+    beginning.starts_with(b"\xef\xbb\xbf#!")
+}
+
+/// What to do about a script that [is marked](is_marked).
+pub const MARKED: &str = "it begins with a byte order mark before `#!`; save it without the mark, or use `sed -i '1s/^\\xef\\xbb\\xbf//' FILE`";
 
 /// Like [`explain_start`], for a program that starts in this process's directory with its `PATH`.
 #[must_use]
@@ -43,6 +52,9 @@ pub fn explain_start_here(program: &OsStr, error: &io::Error) -> io::Error {
 /// Names the missing interpreter of a script with this beginning.
 #[must_use]
 pub fn missing_interpreter(beginning: &[u8]) -> String {
+    if is_marked(beginning) {
+        return MARKED.to_owned();
+    }
     let Some(line) = beginning.strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next()) else {
         return "its interpreter is missing".to_owned();
     };
@@ -69,6 +81,7 @@ mod tests {
             (b"#!/no/such\0\0", "its interpreter `/no/such` does not exist"),
             (b"#!/bin/sh\r\necho\r\n", "carriage return, so its interpreter `/bin/sh\\r` does not exist"),
             (b"#!/usr/bin/env python3\r\n", "carriage return"),
+            (b"\xef\xbb\xbf#!/bin/sh\n", "it begins with a byte order mark"),
             (b"\x7fELF", "its interpreter is missing"),
         ] {
             assert!(missing_interpreter(beginning).contains(part), "{}", missing_interpreter(beginning));
@@ -87,6 +100,12 @@ mod tests {
         }
         assert!(explained("win.sh", directory.path().as_os_str()).contains("carriage return"));
         assert_eq!(explained("win.sh", OsStr::new("/bin")), missing.to_string());
+        let no_program = io::Error::from_raw_os_error(nix::libc::ENOEXEC);
+        for (text, is_explained) in [("\u{feff}#!/bin/sh\n", true), ("#!/bin/sh\n", false)] {
+            std::fs::write(directory.path().join("marked.sh"), text).expect("writable");
+            let said = explain_start(OsStr::new("./marked.sh"), directory.path(), OsStr::new(""), &no_program);
+            assert_eq!(said.contains("byte order mark"), is_explained, "{said}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub use file::{
     create_directory, create_new_directory, known_owner_of_directory, make_directory, replace_file,
     replace_file_unflushed,
 };
-pub use interpreter::{explain_start, explain_start_here, missing_interpreter};
+pub use interpreter::{MARKED, explain_start, explain_start_here, is_marked, missing_interpreter};
 pub use libraries::Libraries;
 pub use mount_trees::{MountAttributes, MountTree};
 pub use mounts::{bind, change_propagation, detach_mounts, mount_tmpfs, unshare_mounts};

@@ -9,6 +9,7 @@ use axum::{Extension, Json};
 use hostler_core::head::{Command, Job, SubmissionKey};
 use hostler_model::{JobId, MAX_ENVIRONMENT_BYTES, MAX_SCRIPT_BYTES, Work, format_bytes};
 use hostler_proto::api::{AwaitedJob, DuplicateRequest, SubmitRequest, Submitted};
+use hostler_sys::{MARKED, is_marked};
 use tokio::time::Instant;
 
 use super::error::ApiError;
@@ -210,6 +211,9 @@ fn check_script(script: &str) -> Result<(), String> {
     }
     if script.contains("\r\n") {
         return Err("the script has DOS line ends; `dos2unix` converts them".to_owned());
+    }
+    if is_marked(script.as_bytes()) {
+        return Err(format!("the script cannot run: {MARKED}"));
     }
     if !script.strip_prefix("#!").is_some_and(|rest| rest.trim_start_matches([' ', '\t']).starts_with('/')) {
         return Err("the script must begin with #! and the path of an interpreter, such as #!/bin/sh".to_owned());

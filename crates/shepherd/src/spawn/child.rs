@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
+use hostler_sys::is_marked;
 use libc::c_int;
 
 use super::prepare::{CappedLimit, Prepared, StreamFile};
@@ -254,11 +255,14 @@ fn execute(prepared: &mut Prepared<'_>) -> (Step, i32) {
             // The file is there.
             libc::ENOENT => {
                 step = Step::Interpreter;
-                keep_beginning(candidate, prepared.report);
+                let _ = keep_beginning(candidate, prepared.report);
             }
             libc::ENOTDIR => {}
             libc::EACCES => result = libc::EACCES,
             libc::ENOEXEC => {
+                if is_marked(&keep_beginning(candidate, prepared.report)) {
+                    return (Step::Interpreter, libc::ENOEXEC);
+                }
                 prepared.shell_argv[1] = candidate.as_ptr();
                 // SAFETY: see above.
                 unsafe { libc::execve(c"/bin/sh".as_ptr(), prepared.shell_argv.as_ptr(), prepared.env.as_ptr()) };
@@ -270,15 +274,17 @@ fn execute(prepared: &mut Prepared<'_>) -> (Step, i32) {
     if result == libc::ENOENT { (step, result) } else { (Step::Execute, result) }
 }
 
-/// Records the beginning of a script, read with the user's rights. Replaces that of an earlier candidate.
-fn keep_beginning(script: &CStr, report: &Report) {
+/// Records and returns the beginning of a script, read with the user's rights. Replaces that of an earlier candidate.
+fn keep_beginning(script: &CStr, report: &Report) -> [u8; MOST_TEXT] {
     let mut bytes = [0_u8; MOST_TEXT];
-    // SAFETY: the path is NUL-terminated, and the buffer has the given length. The child ends soon.
+    // SAFETY: the path is NUL-terminated, and the buffer has the given length. The descriptor closes when the
+    // process executes a program or ends.
     unsafe {
         let file = libc::open(script.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK);
         libc::read(file, bytes.as_mut_ptr().cast(), bytes.len());
     }
     report.keep_text(&bytes);
+    bytes
 }
 
 fn check(returned: c_int, step: Step) -> Result<(), Step> {

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use hostler_project::files;
+use hostler_sys::is_marked;
 
 use super::build::PROJECT_VARIABLE;
 use super::cache::Lease;
@@ -107,6 +108,9 @@ fn file_program(file: &Path, entry: &str, path: &OsStr) -> Result<Vec<String>, E
         return Err(EnvError::NotExecutable { entry: entry.to_owned() });
     }
     let start = files::read_start(file, START_BYTES).context("read", file)?;
+    if is_marked(&start) {
+        return Err(EnvError::Marked { entry: entry.to_owned() });
+    }
     let mut argv = shebang(&start).unwrap_or_default();
     if argv.is_empty() {
         let shell = which("bash", path).or_else(|| which("sh", path)).unwrap_or_else(|| PathBuf::from("/bin/sh"));

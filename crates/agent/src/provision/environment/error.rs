@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use hostler_model::format_bytes;
 use hostler_project::{ProjectError, Stopped};
+use hostler_sys::MARKED;
 use serde::{Deserialize, Serialize};
 
 /// Why an environment or the entry point cannot be provided. [`EnvError::hint`] suggests a remedy.
@@ -66,6 +67,8 @@ pub enum EnvError {
     },
     #[error("entry point {entry} is not executable")]
     NotExecutable { entry: String },
+    #[error("cannot run entry point {entry}: {MARKED}")]
+    Marked { entry: String },
     #[error("path {} is not valid UTF-8", .0.display())]
     NotUtf8(PathBuf),
 }
@@ -156,6 +159,7 @@ impl EnvError {
             | Self::Cancelled
             | Self::RunId(_)
             | Self::NoEntry { .. }
+            | Self::Marked { .. }
             | Self::NotUtf8(_) => return None,
         };
         Some(hint)

@@ -51,6 +51,9 @@ fn invalid_entry_points_are_refused_with_a_hint() {
     let error = command(&place, "tool").expect_err("no executable bit");
     assert!(matches!(error, EnvError::NotExecutable { .. }), "{error}");
     assert_eq!(error.hint().as_deref(), Some("chmod +x tool"));
+    fs::write(place.project().join("marked.sh"), "\u{feff}#!/bin/sh\n").expect("this test owns the path");
+    let error = command(&place, "marked.sh").expect_err("the kernel does not see the `#!`");
+    assert!(error.to_string().contains("byte order mark"), "{error}");
     for entry in ["main.py", "no-such-command-xyz", "../outside.py", ""] {
         let error = command(&place, entry).expect_err(entry);
         assert!(matches!(error, EnvError::NoEntry { .. }), "{error}");
