@@ -438,7 +438,8 @@ fn explain(context: &Context, job: &JobDetail) {
 
 /// Whether a node's message says that the node has no such directory.
 pub(crate) fn is_about_missing_directory(message: &str) -> bool {
-    message.contains("cannot enter directory") && message.contains("No such file or directory")
+    let is_about_directory = message.contains("cannot enter directory") || message.contains("as the job's folder");
+    is_about_directory && message.contains("No such file or directory")
 }
 
 /// The exit code of `run`; for an array, the exit code of the worst task.

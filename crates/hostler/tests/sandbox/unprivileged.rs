@@ -128,6 +128,15 @@ fn jobs_ranks_and_remote_commands_of_an_ordinary_user_run_in_sandboxes() {
         }
     }
 
+    // A folder that the node lacks.
+    let gone = cluster.folder("gone");
+    assert_eq!(cluster.hostler_in("gone", &["run", "--sandbox", "--hold", "--detach", "--", "true"]).code, 0);
+    fs::remove_dir(gone).expect("the folder is empty");
+    assert_eq!(cluster.hostler(&["release", "last"]).code, 0);
+    assert_ne!(cluster.hostler(&["wait", "last"]).code, 0);
+    let job = cluster.hostler(&["job", "last"]).stdout;
+    assert!(job.contains("No such file or directory on this node; create it there, or send a folder"), "{job}");
+
     // A process that the job leaves behind ends with it.
     let number = format!("7{}", std::process::id());
     let script = format!("setsid sleep {number} & echo started");

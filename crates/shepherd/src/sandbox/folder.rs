@@ -46,7 +46,14 @@ pub(super) fn open(host: &OwnedFd, plan: &Plan<'_>, path: &str, wanted: Use) -> 
         return open_made(host, plan, path);
     }
     let opened = match wanted {
-        Use::Folder => as_user(plan, || open_without_links_of_users(host, plan))?.map_err(io::Error::other)?,
+        Use::Folder => match as_user(plan, || open_without_links_of_users(host, plan)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let why =
+                    "No such file or directory on this node; create it there, or send a folder with `hostler submit`";
+                return Err(io::Error::new(error.kind(), why));
+            }
+            opened => opened?.map_err(io::Error::other)?,
+        },
         Use::Image => {
             // Everybody may read a root file system. So the user must be able to read and to enter the directory, as a shell would
             // have to: opening it without reading (`O_PATH`) needs rights to its parent directories only.
