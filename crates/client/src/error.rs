@@ -110,7 +110,7 @@ impl ClientError {
     #[must_use]
     pub fn hints(&self) -> Vec<String> {
         match self {
-            Self::Connect { failure, .. } => match failure {
+            Self::Connect { failure, endpoint, .. } => match failure {
                 ConnectFailure::NoSocket => vec![
                     "check that the head is running; `hostler up` starts a cluster on this machine".to_owned(),
                     "to use another cluster, set `--head`, HOSTLER_HEAD or ~/.config/hostler/config.toml".to_owned(),
@@ -121,7 +121,16 @@ impl ClientError {
                         .to_owned(),
                 ],
                 ConnectFailure::NotAllowed => vec!["the socket belongs to another user".to_owned()],
-                ConnectFailure::NotTrusted | ConnectFailure::Unreachable => {
+                ConnectFailure::NotTrusted => vec![
+                    format!(
+                        "another cluster answers at {endpoint}, or the cluster's authority was replaced, or this is an attack"
+                    ),
+                    format!(
+                        "if an admin replaced the authority, ask for the new fingerprint, which `hostler info` on the head shows, \
+                         and log in with `hostler login {endpoint} --authority FINGERPRINT`"
+                    ),
+                ],
+                ConnectFailure::Unreachable => {
                     vec!["check that the head is running and that the address is correct".to_owned()]
                 }
             },

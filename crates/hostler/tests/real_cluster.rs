@@ -144,7 +144,15 @@ fn node_of_another_cluster_is_rejected_with_a_reason() {
     let address = mine.json(&["info"])["head"]["address"].as_str().expect("an address").to_owned();
     fs::write(theirs.home.path("n1/identity/head"), &address).expect("the file exists");
     let agent = theirs.run_agent("n1");
-    theirs.wait_for_log("n1", "belongs to a different cluster than this node");
+    theirs.wait_for_log("n1", "belongs to a different cluster than this node, or its authority was replaced");
+    let at_node = format!("unix:{}", theirs.path("n1/agent.sock"));
+    let told = theirs.home.fails(&["--head", &at_node, "--wait-for-head", "0s", "jobs"]);
+    assert!(told.contains("an admin must let the node join again"), "{told}");
+    let authority = &theirs.json(&["info"])["head"]["authority"];
+    let login = serde_json::json!({ "address": address, "authority": authority, "token": "of theirs" });
+    theirs.home.write(&format!("config/hostler/logins/{}.json", address.replace(':', "_")), login.to_string());
+    let told = theirs.home.fails(&["--head", &address, "jobs"]);
+    assert!(told.contains(&format!("log in with `hostler login {address} --authority FINGERPRINT`")), "{told}");
     end(agent);
     // With this cluster's authority, the node trusts the head, but the head does not trust the node.
     end(mine.add_node("n1"));

@@ -137,8 +137,8 @@ fn explain_connect_error(error: ClientError) -> anyhow::Error {
     let error = anyhow::Error::from(error);
     if is_distrust {
         return error.context(
-            "the head at this address belongs to a different cluster than this node; to move the node to that cluster, run \
-             `hostler node invite` on that head, then `hostler agent join` with the code on this machine",
+            "the head at this address belongs to a different cluster than this node, or its authority was replaced; to move the \
+             node to that cluster, run `hostler node invite` on that head, then `hostler agent join` with the code on this machine",
         );
     }
     error

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hostler_client::{Endpoint, HEAD_AWAY};
+use hostler_client::{ClientError, ConnectFailure, Endpoint, HEAD_AWAY};
 use hostler_listen::{Admission, Limits, LocalSocket, Paced, Party, Place, Tied, TooMany, http1, service};
 use hostler_proto::api::{BASE, ErrorBody};
 use hostler_proto::peers::LOAD_PATH;
@@ -233,7 +233,16 @@ impl Relay {
 /// Returns the answer to requests while the head is unreachable. Clients recognise this answer and retry.
 fn head_unreachable(error: &anyhow::Error) -> Answer {
     let message = format!("this node cannot reach the head: {error:#}");
-    answer(StatusCode::BAD_GATEWAY, &error_body(message, "running jobs continue; try again when the head is back"))
+    let is_distrust =
+        matches!(error.downcast_ref(), Some(ClientError::Connect { failure: ConnectFailure::NotTrusted, .. }));
+    let hint = match is_distrust {
+        true => {
+            "the cluster's authority may have been replaced: an admin must let the node join again, with `hostler node invite` on \
+             the head and `hostler agent join` here; running jobs continue"
+        }
+        false => "running jobs continue; try again when the head is back",
+    };
+    answer(StatusCode::BAD_GATEWAY, &error_body(message, hint))
 }
 
 /// Creates an answer of the agent itself.

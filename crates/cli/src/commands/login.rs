@@ -165,7 +165,7 @@ fn not_the_same(address: &str, expected: &Digest, seen: &Digest) -> Failure {
     Failure::new(format!("the head at {address} belongs to another cluster than expected"))
         .hint(format!("expected fingerprint: {expected}"))
         .hint(format!("found fingerprint:    {seen}"))
-        .hint("this may be an attack; if the cluster was set up again, pass the new fingerprint with --authority")
+        .hint("this may be an attack; if an admin says that the cluster or its authority is new, pass the new fingerprint with --authority")
         .exiting(exit::MISMATCH)
 }
 
