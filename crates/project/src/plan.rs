@@ -146,6 +146,16 @@ impl List {
     pub(crate) fn names_project(&self, root: &Path) -> bool {
         self.requirements.iter().any(|line| matches!(line, Line::Local(local) if local.path == root))
     }
+
+    /// The extras with which the project itself is required, e.g. `dev` of `-e .[dev]`.
+    pub(crate) fn project_extras(&self, root: &Path) -> BTreeSet<String> {
+        let of_project = self.requirements.iter().filter_map(|line| match line {
+            Line::Local(local) if local.path == root => Some(format!("{} {}", local.before, local.after)),
+            Line::Local(_) | Line::Text(_) => None,
+        });
+        let lists = of_project.filter_map(|text| Some(text.split_once('[')?.1.split_once(']')?.0.to_owned()));
+        lists.flat_map(|list| list.split(',').map(normalised).collect::<Vec<_>>()).collect()
+    }
 }
 
 /// The normalised name at the start of a requirement; `None` for options and paths.

@@ -20,12 +20,13 @@ pub(crate) fn script_metadata(project: &Project<'_>, entrypoint: &str) -> Result
     }
     // Metadata in other encodings is not supported; Python itself may still run the script.
     let Ok(text) = String::from_utf8(start) else { return Ok(None) };
+    let file = entrypoint.to_owned();
     match inline_metadata(&text) {
-        Some(metadata) => parse_toml(entrypoint, &metadata).map(Some),
-        None if !is_whole && ends_in_metadata(&text) => {
-            Err(ProjectError::TooLong { file: entrypoint.to_owned(), bound: Bound::ScriptBytes(PROJECT_BYTES) })
+        Ok(metadata) => metadata.map(|metadata| parse_toml(entrypoint, &metadata)).transpose(),
+        Err(_) if !is_whole && ends_in_metadata(&text) => {
+            Err(ProjectError::TooLong { file, bound: Bound::ScriptBytes(PROJECT_BYTES) })
         }
-        None => Ok(None),
+        Err(problem) => Err(ProjectError::Invalid { file, problem: problem.to_owned() }),
     }
 }
 
@@ -35,17 +36,30 @@ fn ends_in_metadata(text: &str) -> bool {
     lines.next().is_some() && lines.all(|line| line.starts_with('#'))
 }
 
-/// The TOML between `# /// script` and `# ///`.
-fn inline_metadata(text: &str) -> Option<String> {
-    let mut lines = text.lines().skip_while(|line| line.trim_end() != "# /// script").skip(1);
-    let mut metadata = String::new();
-    loop {
-        // An unclosed block counts as a comment.
-        let line = lines.next()?.trim_end();
-        if line == "# ///" {
-            return Some(metadata);
+/// The TOML between `# /// script` and the last `# ///` of the comment lines that follow. Refuses several blocks, as the standard (PEP 723)
+/// demands, and a first one without an end, as uv does.
+fn inline_metadata(text: &str) -> Result<Option<String>, &'static str> {
+    const OPEN: &str =
+        "the `# /// script` block has no end: close it with the line `# ///`, and begin each line before it with #";
+    const SEVERAL: &str = "there are several `# /// script` blocks: merge them into one";
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let mut found = None;
+    let mut at = 0;
+    while let Some(begin) = lines[at..].iter().position(|line| *line == "# /// script") {
+        let inside = at + begin + 1;
+        let comments = lines[inside..].iter().take_while(|line| line.starts_with("# ") || **line == "#").count();
+        at = inside;
+        match lines[inside..inside + comments].iter().rposition(|line| *line == "# ///") {
+            Some(length) => {
+                let content = lines[inside..inside + length].iter().map(|line| line.get(2..).unwrap_or_default());
+                if found.replace(content.flat_map(|line| [line, "\n"]).collect()).is_some() {
+                    return Err(SEVERAL);
+                }
+                at += length + 1;
+            }
+            None if found.is_none() => return Err(OPEN),
+            None => {}
         }
-        metadata.push_str(line.strip_prefix("# ").or_else(|| line.strip_prefix('#'))?);
-        metadata.push('\n');
     }
+    Ok(found)
 }

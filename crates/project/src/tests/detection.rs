@@ -274,6 +274,15 @@ fn project_files_have_a_total_size_limit() {
     // Scripts may be long, but their metadata may not.
     assert_eq!(too_long(&[("main.py", &format!("# /// script\n# ///\n{long}"))]), None);
     assert_eq!(too_long(&[("main.py", &long)]), None);
+    for (text, problem) in [
+        ("# /// script\n# dependencies = []\nprint()\n# ///\n", "has no end"),
+        ("# /// script\n# dependencies = []\n", "has no end"),
+        ("# /// script\n# ///\n\n# /// script\n# ///\n", "several"),
+    ] {
+        let refused =
+            crate::survey(&Place::with(&[("main.py", text)]).project(), "main.py").expect_err("not one block");
+        assert!(refused.to_string().contains(problem), "{refused}");
+    }
     let endless = format!("# /// script\n{}", "# x\n".repeat(2 << 20));
     assert_eq!(too_long(&[("main.py", &endless)]), Some(("main.py".into(), Bound::ScriptBytes(4 << 20))));
 }

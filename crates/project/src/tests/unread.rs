@@ -47,6 +47,13 @@ fn files_that_are_not_read_are_named_with_what_to_do() {
         ("mise.toml", "[tools]\npython = '3.12'\n", ".python-version"),
         (".python-versions", "3.12\n3.13\n", ".python-version"),
         ("apt.txt", "libgl1\n", "--image"),
+        ("requirements/dev/base.txt", "tomlkit\n", "-r requirements/dev/base.txt"),
+        ("Dockerfile", "FROM python\nRUN pip install tomlkit\n", "--image"),
+        ("docker/gpu.Dockerfile", "FROM python\nRUN pip install tomlkit\n", "--image"),
+        ("tox.ini", "[testenv]\ndeps = tomlkit\n", "list its packages"),
+        ("tox.toml", "[env_run_base]\ndeps = ['tomlkit']\n", "list its packages"),
+        ("hatch.toml", "[envs.default]\ndependencies = ['tomlkit']\n", "list its packages"),
+        ("noxfile.py", "session.install('tomlkit')\n", "list its packages"),
         (".python-version", "pypy3.10-7.3.12\n", "such as 3.12"),
         (".python-version", "3.13t\n", "such as 3.12"),
     ] {
@@ -65,6 +72,11 @@ fn tables_that_are_not_read_are_named() {
         ("[tool.hatch.envs.default]\ndependencies = ['pytest']\n", "[tool.hatch]"),
         ("[tool.pixi.pypi-dependencies]\npytest = '*'\n", "[tool.pixi]"),
         ("[tool.flit.metadata]\nrequires = ['pytest']\n", "[tool.flit]"),
+        (
+            "[project.optional-dependencies]\ntest = ['pytest']\n",
+            "[project.optional-dependencies] test in pyproject.toml",
+        ),
+        ("[tool.tox.env_run_base]\ndeps = ['pytest']\n", "[tool.tox]"),
         ("[tool.newcomer]\ndependencies = ['pytest']\n", "[tool.newcomer]"),
     ] {
         let said = said(&[("pyproject.toml", &format!("{PROJECT}{table}"))], "main.py");
@@ -90,10 +102,16 @@ fn packages_that_a_job_gets_anyway_are_not_named() {
         ("requirements.md", "nothing\n"),
         ("data/environment.yml", CONDA),
         ("compose.yml", "services: {}\n"),
+        ("Dockerfile", "FROM python:3.12\nRUN pip install -r requirements.txt && pip install tomlkit\n"),
+        ("tox.ini", "[testenv]\ndeps = -r requirements.txt\n"),
     ] {
         let said = said(&[requirements, ("requirements/base.txt", "six\n"), (file, content)], "main.py");
         assert_eq!(said, [""; 0], "{file}");
     }
+    let extras = "[project.optional-dependencies]\ndev = ['pytest']\nall = ['p[dev]', 'tomlkit']\n";
+    let project = format!("{PROJECT}{extras}");
+    let chosen = [("requirements.txt", "-e .[all]\n"), ("pyproject.toml", &*project)];
+    assert_eq!(said(&chosen, "main.py"), [""; 0]);
     let pinned = [(".python-version", "3.12\n"), ("runtime.txt", "python-3.12\n")];
     assert_eq!(said(&pinned, "main.py"), [""; 0]);
     let script = [("main.py", "# /// script\n# dependencies = []\n# ///\n"), ("environment.yml", CONDA)];

@@ -3,6 +3,7 @@
 //! [`table`] lists the files, so that no case is silent: a file of another tool is named with what to do instead. It is
 //! not named if the job has all of its packages anyway, e.g. from a `requirements.txt` that was exported from it.
 
+mod commands;
 mod names;
 mod pyproject;
 mod table;
@@ -129,6 +130,7 @@ impl<'a> Search<'a> {
         if let Some(Plan::List(list) | Plan::Pyproject { list, .. }) = plan {
             installed.extend(list.names());
             has_project |= list.names_project(&project.root);
+            installed.extend(pyproject::extras(&pyproject, &list.project_extras(&project.root)));
         }
         if has_project {
             installed.extend(names::of_package(project, &pyproject));
@@ -174,8 +176,16 @@ impl<'a> Search<'a> {
         let beside = Path::new(entrypoint).parent().filter(|_| !Path::new(entrypoint).is_absolute());
         let beside = beside.into_iter().flat_map(Path::ancestors).filter(|it| !it.as_os_str().is_empty());
         let folders = [""].iter().chain(&table::FOLDERS).map(PathBuf::from).chain(beside.map(Path::to_owned));
+        let folders = folders.chain(table::NESTED.iter().flat_map(|folder| self.folders_in(Path::new(folder))));
         let folders: BTreeSet<PathBuf> = folders.filter(|folder| self.is_inside(folder)).collect();
         folders.iter().flat_map(|folder| self.files_in(folder, Path::new(entrypoint).starts_with(folder))).collect()
+    }
+
+    /// The folders in a folder.
+    fn folders_in(&self, folder: &Path) -> Vec<PathBuf> {
+        const MOST: usize = 100;
+        let entries = fs::read_dir(self.project.root.join(folder)).into_iter().flatten().flatten().take(MOST);
+        entries.filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| folder.join(it.file_name())).collect()
     }
 
     fn is_inside(&self, folder: &Path) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::table::Form;
-use super::{Named, poetry_others, pyproject};
+use super::{Named, commands, poetry_others, pyproject};
 use crate::package::setup_cfg;
 use crate::plan::{normalised, package_name};
 use crate::project::Project;
@@ -17,7 +17,11 @@ pub(super) fn of_file(form: Form, text: &str) -> Option<Named> {
         Form::SetupCfg => Named { python: has_key(text, "python_requires"), ..Named::packages(setup_cfg_names(text)) },
         Form::SetupPy if text.contains("install_requires") => Named::unknown(),
         Form::SetupPy => Named { python: text.contains("python_requires"), ..Named::packages([]) },
+        Form::Dockerfile => Named::packages(commands::dockerfile(text)),
+        Form::Tox => Named::packages(commands::tox(text)),
+        Form::Nox => Named::packages(commands::nox(text)),
         Form::Pyproject => pyproject::named(text)?,
+        Form::Tool(tool) => Named::packages(pyproject::tool_packages(tool, &toml::Value::Table(text.parse().ok()?))),
         Form::PythonVersion | Form::Python => {
             let names_python = |line: &str| line.starts_with('3') || line.contains("python");
             Named { python: text.lines().any(names_python), ..Named::packages([]) }

@@ -40,6 +40,13 @@ pub(super) fn unread(search: &Search<'_>) -> Result<Vec<Unread>, ProjectError> {
         };
         found.push(Unread::new(FILE, format!("[dependency-groups] {}", lacking.join(", ")), advice));
     }
+    let optional = optional_dependencies(pyproject);
+    let lacking = |(_, packages): &(&String, &BTreeSet<String>)| !packages.is_subset(&direct);
+    let lacking: Vec<&str> = optional.iter().filter(lacking).map(|(name, _)| name.as_str()).collect();
+    if !lacking.is_empty() {
+        let advice = if is_lock { "add what the job needs with `uv add`" } else { LIST };
+        found.push(Unread::new(FILE, format!("[project.optional-dependencies] {}", lacking.join(", ")), advice));
+    }
     let others = poetry_others(pyproject);
     let has_others = !others.is_empty() && !search.is_built && matches!(search.kind, None | Some(Kind::Pyproject));
     if has_others {
@@ -70,6 +77,7 @@ pub(super) fn named(text: &str) -> Option<Named> {
     let table: toml::Table = text.parse().ok()?;
     let packages = dependency_names(&table).into_iter().chain(tool_tables(&table).into_values().flatten());
     let packages = packages.chain(dependency_groups(&table).into_values().flatten());
+    let packages = packages.chain(optional_dependencies(&table).into_values().flatten());
     let python = value_at(&table, &["project", "requires-python"]).is_some();
     Some(Named { packages: Some(packages.collect()), python })
 }
@@ -110,6 +118,42 @@ fn strings(value: Option<&toml::Value>) -> impl Iterator<Item = String> {
     value.and_then(toml::Value::as_array).into_iter().flatten().filter_map(toml::Value::as_str).map(str::to_owned)
 }
 
+/// The packages of each extra, without those of extras that it includes.
+fn optional_dependencies(pyproject: &toml::Table) -> BTreeMap<String, BTreeSet<String>> {
+    let own = value_at(pyproject, &["project", "name"]).and_then(toml::Value::as_str).map(normalised);
+    let table = value_at(pyproject, &["project", "optional-dependencies"]).and_then(toml::Value::as_table);
+    let names = |list| strings(Some(list)).filter_map(|line| package_name(&line)).filter(|it| Some(it) != own.as_ref());
+    table.into_iter().flatten().map(|(name, list)| (name.clone(), names(list).collect())).collect()
+}
+
+/// The packages of these extras.
+pub(super) fn extras(pyproject: &toml::Table, chosen: &BTreeSet<String>) -> BTreeSet<String> {
+    let chosen = with_included(pyproject, chosen);
+    let all = optional_dependencies(pyproject);
+    all.into_iter().filter(|(name, _)| chosen.contains(&normalised(name))).flat_map(|(_, packages)| packages).collect()
+}
+
+/// The chosen extras, and those that they include: `all = ["p[dev]"]` of the project `p` includes `dev`.
+fn with_included(pyproject: &toml::Table, chosen: &BTreeSet<String>) -> BTreeSet<String> {
+    let own = value_at(pyproject, &["project", "name"]).and_then(toml::Value::as_str).map(normalised);
+    let table = value_at(pyproject, &["project", "optional-dependencies"]).and_then(toml::Value::as_table);
+    let mut found = chosen.clone();
+    loop {
+        let known = table.into_iter().flatten().filter(|(name, _)| found.contains(&normalised(name)));
+        let lines = known.flat_map(|(_, list)| strings(Some(list)));
+        let included: BTreeSet<String> = lines
+            .filter(|line| package_name(line) == own)
+            .filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0.to_owned()))
+            .flat_map(|names| names.split(',').map(|name| normalised(name.trim())).collect::<Vec<_>>())
+            .collect();
+        let before = found.len();
+        found.extend(included);
+        if found.len() == before {
+            return found;
+        }
+    }
+}
+
 /// The packages of each dependency group.
 fn dependency_groups(pyproject: &toml::Table) -> BTreeMap<String, BTreeSet<String>> {
     let groups = pyproject.get("dependency-groups").and_then(toml::Value::as_table);
@@ -138,13 +182,19 @@ fn tool_tables(pyproject: &toml::Table) -> BTreeMap<String, BTreeSet<String>> {
     let tools = pyproject.get("tool").and_then(toml::Value::as_table).into_iter().flatten();
     let mut found = BTreeMap::new();
     for (tool, value) in tools {
-        let mut packages = BTreeSet::new();
-        collect(tool, value, &mut packages);
+        let packages = tool_packages(tool, value);
         if !packages.is_empty() {
             found.insert(tool.clone(), packages);
         }
     }
     found
+}
+
+/// The packages that the table of a tool names.
+pub(super) fn tool_packages(tool: &str, table: &toml::Value) -> BTreeSet<String> {
+    let mut packages = BTreeSet::new();
+    collect(tool, table, &mut packages);
+    packages
 }
 
 fn collect(tool: &str, value: &toml::Value, packages: &mut BTreeSet<String>) {
@@ -154,6 +204,7 @@ fn collect(tool: &str, value: &toml::Value, packages: &mut BTreeSet<String>) {
             "uv" => key == "dev-dependencies",
             // They are files, or of types.
             "setuptools" | "mypy" => false,
+            "tox" => key == "deps" || key == "requires",
             _ => key == "dependencies" || key.ends_with("-dependencies") || key == "requires",
         };
         if !names_packages {

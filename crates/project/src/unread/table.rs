@@ -26,9 +26,14 @@ pub(super) enum Form {
     SetupCfg,
     SetupPy,
     Pyproject,
+    /// The table of a tool, as `[tool.NAME]` in `pyproject.toml`.
+    Tool(&'static str),
     PythonVersion,
     UvLock,
     Pylock,
+    Dockerfile,
+    Tox,
+    Nox,
     /// A lock file of another tool for packages of an index, whose other file names the packages too.
     Lock,
     /// A file that names only versions of programs, such as Python.
@@ -38,7 +43,7 @@ pub(super) enum Form {
 }
 
 /// Folders that hold such files.
-pub(super) const FOLDERS: [&str; 13] = [
+pub(super) const FOLDERS: [&str; 14] = [
     "requirements",
     "requirements.d",
     "reqs",
@@ -52,7 +57,11 @@ pub(super) const FOLDERS: [&str; 13] = [
     "binder",
     ".binder",
     ".config",
+    "docker",
 ];
+
+/// Folders of which the folders inside hold such files, too.
+pub(super) const NESTED: [&str; 3] = ["requirements", "requirements.d", "reqs"];
 
 const INCLUDE: &str = "add the line `-r {file}` to requirements.txt";
 const COMPILE: &str = "run `uv pip compile {file} -o requirements.txt`";
@@ -62,6 +71,7 @@ const PACKAGE: &str = "add the line `-e .` to requirements.txt";
 const PIPENV: &str = "run `pipenv requirements > requirements.txt`";
 const PYTHON: &str = "write the version to .python-version";
 const IMAGE: &str = "use --image with an image that has them";
+const BUILT: &str = "list its packages in requirements.txt, or use --image with the image that it builds";
 const UV_LOCK: &str = "a lock file needs its pyproject.toml in the project folder";
 
 const fn files(names: &'static [&'static str], form: Form, advice: &'static str) -> Row {
@@ -70,7 +80,7 @@ const fn files(names: &'static [&'static str], form: Form, advice: &'static str)
 }
 
 /// The first row that fits counts.
-static ROWS: [Row; 21] = [
+static ROWS: [Row; 25] = [
     files(&["requirements.txt"], Form::Requirements, INCLUDE),
     files(&["pyproject.toml"], Form::Pyproject, "submit that folder, or list its packages in requirements.txt"),
     files(&["uv.lock"], Form::UvLock, UV_LOCK),
@@ -111,7 +121,11 @@ static ROWS: [Row; 21] = [
     ),
     files(&["apt.txt", "aptfile", "packages.txt", "postbuild", "install.r"], Form::Other, IMAGE),
     files(&["flake.nix", "shell.nix", "devenv.nix", "guix.scm", "manifest.scm"], Form::Other, IMAGE),
-    files(&["pdm.toml", "hatch.toml"], Form::Pyproject, LIST),
+    files(&["hatch.toml"], Form::Tool("hatch"), LIST),
+    files(&["dockerfile", "dockerfile.*", "*.dockerfile", "containerfile*"], Form::Dockerfile, BUILT),
+    files(&["tox.ini"], Form::Tox, LIST),
+    files(&["tox.toml"], Form::Tool("tox"), LIST),
+    files(&["noxfile.py"], Form::Nox, LIST),
 ];
 
 /// Files that may have any name in folders of requirements.
