@@ -64,7 +64,7 @@ fn not_embedded(places: &Places) -> Result<Option<Endpoint>, Failure> {
 }
 
 /// What commands use besides this user's embedded cluster, which has just started: a note, unless there is no other cluster.
-pub(crate) fn other_cluster_note(named: Option<&str>, places: &Places) -> Result<Option<String>, Failure> {
+pub fn other_cluster_note(named: Option<&str>, places: &Places) -> Result<Option<String>, Failure> {
     let own = Endpoint::Unix(places.socket()?).to_string();
     if let Some(text) = chosen(named)? {
         let is_own = Endpoint::from_text(&text).is_ok_and(|endpoint| endpoint.to_string() == own);
@@ -207,5 +207,7 @@ mod tests {
         assert!(hint("colour = 3").contains("known keys: head, env_only"));
         assert!(hint("head = 7").contains("not a string"));
         assert!(hint("head = ").contains("not valid TOML"));
+        assert!(hint("# “a”\nhead = “unix:/x”\n").contains("`“` is a typographic quote"));
+        assert!(!hint("# “a”\nhead = x\n").contains("typographic"));
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use hostler_model::Counted;
+use hostler_model::{Counted, quote_advice};
 
 use crate::failure::{During, Failure};
 
@@ -25,9 +25,7 @@ impl Settings {
 
     /// Parses the text of a settings file that may contain only the given keys.
     pub fn parse(text: &str, keys: &[&str]) -> Result<Self, Failure> {
-        let table: toml::Table = text
-            .parse()
-            .map_err(|error: toml::de::Error| Failure::usage("the configuration is not valid TOML").because(&error))?;
+        let table = text.parse().map_err(|error| invalid("the configuration is not valid TOML", text, &error))?;
         Self::with_keys(table, keys, "the configuration")
     }
 
@@ -150,6 +148,15 @@ fn nonsense(key: &str, error: &dyn std::error::Error, example: &str) -> Failure 
 
 fn wrong_type(key: &str, value: &toml::Value, wanted: &str, example: &str) -> Failure {
     Failure::usage(format!("`{key}` is a {}, not {wanted}", value.type_str())).hint(format!("write {key} = {example}"))
+}
+
+/// The error of a text that is not TOML.
+pub(crate) fn invalid(what: &str, text: &str, error: &toml::de::Error) -> Failure {
+    let failure = Failure::usage(what).because(error);
+    match error.span().and_then(|span| quote_advice(text, span.start)) {
+        Some(advice) => failure.hint(advice),
+        None => failure,
+    }
 }
 
 /// The candidate closest to `word`, if a typing error can explain the difference.

@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use hostler_model::quote_advice;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -40,7 +41,10 @@ pub(crate) fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>
 /// Parses TOML. The error names the line but does not quote it, because it may hold a secret.
 pub(crate) fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| match error.span() {
-        Some(span) => format!("line {}: {}", 1 + text[..span.start].matches('\n').count(), error.message()),
+        Some(span) => {
+            let advice = quote_advice(text, span.start).map(|advice| format!("; {advice}")).unwrap_or_default();
+            format!("line {}: {}{advice}", 1 + text[..span.start].matches('\n').count(), error.message())
+        }
         None => error.message().to_owned(),
     })
 }

@@ -66,7 +66,7 @@ pub use reason::{Reason, Shortfall, WakingNode};
 pub use resources::{Offer, Resources};
 pub use signal::{LimitSignal, SignalNumber, SignalTarget};
 pub use surroundings::Surroundings;
-pub use text::{ParseError, escaped, escaped_html, escaped_lines, plural, shortened};
+pub use text::{ParseError, TYPOGRAPHIC_QUOTES, escaped, escaped_html, escaped_lines, plural, quote_advice, shortened};
 pub use time::{RequestedTime, Timestamp, WallTime};
 pub use topology::{CoreKind, Cpu, Topology};
 pub use units::{format_bytes, format_duration, format_ms, parse_bytes, parse_duration};

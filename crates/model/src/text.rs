@@ -44,6 +44,19 @@ pub fn plural(number: impl fmt::Display, noun: &str) -> String {
     format!("{number} {noun}{ending}")
 }
 
+/// Returns what to do about a typographic quote, such as `“`, in the line of a text that contains the byte `at`.
+#[must_use]
+pub fn quote_advice(text: &str, at: usize) -> Option<String> {
+    let at = text.floor_char_boundary(at);
+    let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let line = text[begin..].lines().next()?;
+    let quote = line.chars().find(|c| TYPOGRAPHIC_QUOTES.contains(c))?;
+    Some(format!("`{quote}` is a typographic quote; write a plain one, `\"` or `'`"))
+}
+
+/// Quotes that text processors write in place of plain ones.
+pub const TYPOGRAPHIC_QUOTES: [char; 8] = ['“', '”', '„', '‘', '’', '‚', '«', '»'];
+
 fn shown(input: &str) -> String {
     if input.is_empty() { "that".to_owned() } else { format!("`{input}`") }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use csv::{ReaderBuilder, StringRecord, Trim};
-use hostler_model::UserName;
+use hostler_model::{TYPOGRAPHIC_QUOTES, UserName};
 use hostler_proto::users::AddUser;
 
 /// The columns, in their order in a file without a heading.
@@ -106,8 +106,7 @@ fn user(fields: &StringRecord, columns: &[usize]) -> Result<AddUser, String> {
     if fields.iter().any(|field| field.contains('\n')) {
         return Err("a quote is not closed".to_owned());
     }
-    if let Some(field) = fields.iter().find(|field| field.contains(['“', '”', '„', '‘', '’', '‚', '«', '»']))
-    {
+    if let Some(field) = fields.iter().find(|field| field.contains(TYPOGRAPHIC_QUOTES)) {
         return Err(format!("`{field}` has a typographic quote; write the name without quotes"));
     }
     let field = |column: usize| {

@@ -5,8 +5,9 @@ use std::ffi::OsString;
 use clap::{FromArgMatches, Parser};
 use toml::Value;
 
-use crate::failure::{During, Failure};
+use crate::failure::Failure;
 use crate::flags::JobFlags;
+use crate::toml_file::invalid;
 
 /// What a `job.toml` asks for. Parsed as a command line, so that every option of a job is a key here, with the same checks.
 #[derive(Debug, Parser)]
@@ -30,7 +31,7 @@ impl Order {
     /// # Errors
     /// Names the first mistake.
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
-        let table: toml::Table = text.parse().during(|| "job.toml is not a TOML file".to_owned())?;
+        let table: toml::Table = text.parse().map_err(|error| invalid("job.toml is not a TOML file", text, &error))?;
         let mut options = Vec::new();
         for (key, value) in &table {
             add(&mut options, key, value)?;
