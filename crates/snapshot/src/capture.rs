@@ -127,10 +127,16 @@ pub enum CaptureError {
     },
 }
 
+/// Number of entries that the message names.
+const MOST_LISTED: usize = 20;
+
 fn listed(problems: &[Problem]) -> String {
     let mut text = String::from("the folder contains entries that cannot be captured:");
-    for problem in problems {
+    for problem in problems.iter().take(MOST_LISTED) {
         text.push_str(&format!("\n  {problem}"));
+    }
+    if let Some(more) = problems.len().checked_sub(MOST_LISTED).filter(|more| *more > 0) {
+        text.push_str(&format!("\n  and {more} more"));
     }
     text
 }
