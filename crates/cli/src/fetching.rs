@@ -10,7 +10,8 @@ use hostler_proto::api::ResultView;
 use hostler_snapshot::{DeliveryError, OnConflict, Property, show};
 
 use crate::context::Context;
-use crate::failure::{During, Failure};
+use crate::failure::Failure;
+use crate::here::absolute;
 use crate::output::Step;
 
 /// Makes the target directory absolute, so that printed paths are valid everywhere.
@@ -19,7 +20,7 @@ pub fn destination(to: Option<&Path>, overwrite: bool) -> Result<Destination, Fa
     if directory.exists() && !directory.is_dir() {
         return Err(Failure::new(format!("{} is not a directory", show(directory.as_os_str().as_encoded_bytes()))));
     }
-    let directory = std::path::absolute(directory).during(|| format!("cannot use {}", directory.display()))?;
+    let directory = absolute(directory)?;
     let on_conflict = if overwrite { OnConflict::Overwrite } else { OnConflict::Refuse };
     Ok(Destination { directory, on_conflict })
 }

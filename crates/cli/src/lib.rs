@@ -15,6 +15,7 @@ pub mod failure;
 pub mod fetching;
 pub mod flags;
 pub mod global_options;
+pub mod here;
 pub mod interrupts;
 pub mod logins;
 pub mod output;

@@ -73,6 +73,35 @@ fn up_says_which_other_cluster_commands_used() {
 }
 
 #[test]
+fn commands_in_a_deleted_directory_say_so() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    for command in
+        ["run -m 16M true", "submit . true", "exec true", "fetch --all", "alloc true", "measure -- true", "jupyter"]
+    {
+        let script = format!("mkdir gone && cd gone && rmdir ../gone && exec {HOSTLER} {command}");
+        let environment = cluster.command(&[]);
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script]).current_dir(cluster.home()).env_clear();
+        shell.envs(environment.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let outcome = Outcome::of(&shell.output().expect("there is a shell"));
+        assert_ne!(outcome.code, 0, "{command}");
+        said(&outcome, "error: the current directory was deleted\nhint: change to a directory that exists");
+    }
+}
+
+#[test]
+fn long_list_of_entries_that_cannot_be_captured_is_cut() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    cluster.write("folder/main.py", "");
+    for number in 0..25 {
+        std::os::unix::fs::symlink("/", cluster.path(&format!("folder/link{number}"))).expect("writable");
+    }
+    let refused = cluster.run(&["submit", "folder", "main.py"]);
+    said(&refused, "\n  and 5 more\nhint: ");
+    assert_eq!(refused.stderr.matches("leads out of the folder").count(), 20, "{}", refused.stderr);
+}
+
+#[test]
 fn errors_are_json_on_request() {
     let cluster = Cluster::up(HOSTLER, SMALL);
     let outcome = cluster.run(&["job", "99", "--json"]);

@@ -30,6 +30,7 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::flags::{JobFlags, VariableNames};
+use crate::here::here;
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output::views;
 use crate::passed_on::PassedOn;
@@ -455,7 +456,7 @@ pub(crate) fn code_of(job: &JobDetail) -> u8 {
 }
 
 pub(crate) fn own_directory() -> Result<String, Failure> {
-    let directory = std::env::current_dir().during(|| "the current directory is gone".to_owned())?;
+    let directory = here()?;
     directory.into_os_string().into_string().map_err(|path| {
         Failure::new(format!("the path of the current directory, {path:?}, is not UTF-8 text"))
             .hint("rename the directory; `hostler exec` works in any directory")

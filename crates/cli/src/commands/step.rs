@@ -22,6 +22,7 @@ use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::global_options::conclude;
+use crate::here::here;
 use crate::output::{Format, Output};
 use crate::steps::{self, Face, Plan, Task, Then, allocation, failure, finish, rank_of};
 
@@ -154,7 +155,7 @@ fn on_one(output: &Output, allocation: &Allocation, rank: u32, wanted: &Wanted) 
 
 /// Runs a step with this many tasks on each node.
 fn on_several(output: &Output, allocation: &Allocation, counts: &[u32], step: &Step) -> Outcome {
-    let directory = std::env::current_dir().during(|| "the current directory is gone".to_owned())?;
+    let directory = here()?;
     let surroundings = Surroundings::new(allocation, std::env::vars_os(), directory);
     let world_size = counts.iter().map(|count| u64::from(*count)).sum();
     let mut tasks = Vec::new();

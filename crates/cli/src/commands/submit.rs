@@ -18,6 +18,7 @@ use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::fetching::destination;
 use crate::flags::JobFlags;
+use crate::here::absolute;
 use crate::interrupts::{self, Interrupts};
 use crate::submission::{narrate, not_used, with_not_used};
 use crate::xdg;
@@ -89,6 +90,8 @@ impl Submit {
         let destination = fetches.then(|| destination(self.to.as_deref(), false)).transpose()?;
         let waits = fetches || self.wait || self.bell;
         let client = if waits { context.watching_client()? } else { context.client()? };
+        // A deleted directory looks like an empty one.
+        absolute(&self.project)?;
         let folder = ProjectFolder::open(&self.project, &self.entrypoint)?;
         // Capturing a large folder takes long, so first check that the head is reachable.
         block_on(async { Ok(client.info().await?) })?;

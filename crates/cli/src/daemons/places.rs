@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use nix::unistd::geteuid;
 
 use crate::cluster::Places;
-use crate::failure::{During, Failure};
+use crate::failure::Failure;
+use crate::here::absolute;
 use crate::xdg;
 
 /// The socket of a head that root runs.
@@ -67,11 +68,6 @@ impl AgentPlaces {
             }),
         }
     }
-}
-
-/// The absolute path, because daemons start in another directory.
-fn absolute(directory: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(directory).during(|| format!("cannot resolve the directory `{}`", directory.display()))
 }
 
 fn user_settings() -> Result<PathBuf, Failure> {

@@ -23,6 +23,7 @@ use crate::config;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
+use crate::here::{absolute, gone};
 use crate::output;
 
 /// Numbers of the resource limits of Linux.
@@ -31,10 +32,7 @@ const RESOURCES: std::ops::Range<i32> = 0..16;
 /// Builds the command with its context: directory, environment, umask, limits, terminal. If `directory` is given, the
 /// command runs in the node's directory of this name. `on_terminal`: which standard streams are on the terminal.
 pub(super) fn command(argv: &[OsString], directory: Option<&Path>, on_terminal: [bool; 3]) -> Result<Command, Failure> {
-    let here = || current_directory().during(|| "the current directory no longer exists".to_owned());
-    let path = directory.map_or_else(here, |directory| {
-        std::path::absolute(directory).during(|| "cannot resolve the directory".to_owned())
-    })?;
+    let path = directory.map_or_else(|| current_directory().map_err(|error| gone(&error)), absolute)?;
     let mut command = Command::new(argv, std::env::vars_os(), path);
     if directory.is_none() {
         command.directory_id = Some(directory_id().during(|| "cannot access the current directory".to_owned())?);
