@@ -179,7 +179,9 @@ fn terminal_is_restored_after_a_suspension_a_signal_and_an_outage() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 1, ..Size::default() });
     run_detached(&cluster, &["--hold", "--name", "parked", "--", "true"]);
     let screen = Screen::open(&cluster);
-    screen.run(&format!("sh -c 'echo $$ > pid; exec {HOSTLER} top --read-only'"));
+    screen.run(&format!("clear; TERM=dumb {HOSTLER} top"));
+    screen.wait_for("TERM is `dumb`");
+    screen.run(&format!("clear; sh -c 'echo $$ > pid; exec {HOSTLER} top --read-only'"));
     screen.wait_for("parked");
     let pid: u32 = fs::read_to_string(cluster.path("pid")).expect("written").trim().parse().expect("a pid");
     screen.press("c");

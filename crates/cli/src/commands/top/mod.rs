@@ -42,6 +42,10 @@ impl Top {
             return Err(Failure::usage("hostler top needs a terminal for input and output")
                 .hint("programs use `hostler jobs --json`, `hostler nodes --json` and `hostler logs`"));
         }
+        if std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
+            return Err(Failure::usage("hostler top needs a terminal that can move the cursor, and TERM is `dumb`")
+                .hint("use another terminal, or `hostler jobs` and `hostler nodes`"));
+        }
         // The first answer comes with the usual retries and messages, before the screen changes.
         let client = context.client()?;
         block_on(async {
