@@ -230,14 +230,16 @@ impl NotifyFile {
     /// Checks a user's subscription. The error is for the user.
     pub(crate) fn admit(&self, subscription: &Subscription) -> Result<(), String> {
         let Subscription { to, address, .. } = subscription;
-        let Some(config) = self.destinations.get(to) else {
-            let names: Vec<&str> = self.destinations.keys().map(DestinationName::as_str).collect();
-            return Err(match names.as_slice() {
-                [] => format!("there is no destination {to}: an admin has defined none in notify.toml"),
-                names => format!("there is no destination {to}; destinations: {}", names.join(", ")),
-            });
-        };
+        let config = self.destinations.get(to).ok_or_else(|| no_destination(to, self.destinations.keys()))?;
         config.admit(address.as_deref()).map_err(|why| format!("destination {to} {why}"))
+    }
+}
+
+/// Why a name is not that of a destination. The error is for users and operators.
+pub(super) fn no_destination<'a>(to: &DestinationName, known: impl Iterator<Item = &'a DestinationName>) -> String {
+    match known.map(DestinationName::as_str).collect::<Vec<_>>().as_slice() {
+        [] => format!("there is no destination {to}: an admin has defined none in the head's notify.toml"),
+        names => format!("there is no destination {to}; destinations: {}", names.join(", ")),
     }
 }
 

@@ -31,7 +31,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::fault::Fault;
-use self::file::{Config, NotifyFile, Target, Timing};
+use self::file::{Config, NotifyFile, Target, Timing, no_destination};
 use self::queue::{Outcome, Queue, put};
 use self::shapes::Envelope;
 use crate::blobs::Library;
@@ -186,8 +186,12 @@ impl Notifier {
 
     /// Sends a test message at once, without the queue. The error is for the operator.
     pub(crate) async fn test(&self, to: &DestinationName, address: Option<&str>, by: &str) -> Result<(), String> {
-        let destination = self.known().destinations.get(to).cloned();
-        let destination = destination.ok_or_else(|| format!("there is no destination {to}"))?;
+        let unknown =
+            |names| format!("{}; the head reads changes of the file within a few seconds", no_destination(to, names));
+        let destination = {
+            let known = self.known();
+            known.destinations.get(to).cloned().ok_or_else(|| unknown(known.destinations.keys()))?
+        };
         let (config, timing) = destination.settings().clone();
         let recipient = Recipient::OperatorsAt { to: to.clone(), address: address.map(str::to_owned) };
         let news = vec![News { at: wall_now(), what: Happening::Test { by: by.to_owned() } }];

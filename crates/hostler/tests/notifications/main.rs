@@ -108,6 +108,11 @@ fn webhook_reports_start_and_failure_of_a_job() {
     let refusal = cluster.fails(&["run", "--detach", "--notify", "pager", "--", "true"]);
     assert!(refusal.contains("there is no destination pager; destinations: lab"), "{refusal}");
 
+    let refusal = cluster.fails(&["configure", "notify", "test", "pager"]);
+    let named =
+        "there is no destination pager; destinations: lab; the head reads changes of the file within a few seconds";
+    assert!(refusal.contains(named), "{refusal}");
+
     let job = run(&cluster, &["lab=start,failure"], "train <b>", "exit 3");
     // A start and an end in quick succession may arrive together.
     let (requests, events) = wait_until("both events", 60, || {
