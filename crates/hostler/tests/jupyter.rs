@@ -340,5 +340,5 @@ fn jupyter_that_does_not_start_is_explained() {
     fs::remove_file(cluster.path("bin/jupyter")).expect("there");
     let (code, said) = Opened::start(&cluster, &cluster.path("bin"), &["-m", "64M"]).end();
     assert!(code == Some(127) && said.contains("there is no `jupyter` in the PATH of the job on node "), "{said}");
-    assert!(said.contains("three ways to have it"), "{said}");
+    assert!(said.contains("hostler: - run only the kernel there, with Jupyter here: `python -m"), "{said}");
 }

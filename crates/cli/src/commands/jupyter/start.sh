@@ -23,9 +23,10 @@ version() {
 
 if ! command -v jupyter >/dev/null; then
     # shellcheck disable=SC2016
-    printf 'hostler: %s\n' 'three ways to have it: call `hostler jupyter` in a virtual environment with jupyterlab that the node has' \
-        'too, let the node build one with `--requirements FILE`, or run only the kernel there, with Jupyter here:' \
-        '`python -m hostler.kernel add --requirements FILE`' >&2
+    printf 'hostler: %s\n' 'there are three ways to have Jupyter on the node:' \
+        '- call `hostler jupyter` in a virtual environment with jupyterlab that the node has, too' \
+        '- let the node build one: `hostler jupyter --requirements FILE`' \
+        '- run only the kernel there, with Jupyter here: `python -m hostler.kernel add --requirements FILE`' >&2
     fail 'there is no `jupyter` in the PATH of the job' 127
 fi
 # Older servers do not know the options, and would listen on a port.
