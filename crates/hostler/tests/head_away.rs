@@ -212,7 +212,8 @@ fn restored_head_uses_no_id_again_and_keeps_runs_that_it_does_not_know() {
     let why = node["drain"]["reason"].as_str().unwrap_or_else(|| panic!("{node:#}"));
     assert!(why.contains(&running) && why.contains("`hostler node resume n1` ends"), "{why}");
     // An operator has looked at it.
-    real.ok(&["node", "resume", "n1"]);
+    let resumed = real.home.run(&["--head", &real.address, "node", "resume", "n1"]);
+    assert!(resumed.code == 0 && resumed.stderr.contains(why), "{resumed:?}");
     real.wait_for_log("n1", "the head does not know this run");
     assert!(number(&run("third")) > number(&running), "the number of the unknown job is not used again");
     kill_child(agent);

@@ -17,7 +17,7 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::flags::Memory;
-use crate::output::{node_views, text};
+use crate::output::{node_views, table, text};
 
 /// Manage nodes: invite, drain, resume, switch on and off, remove
 #[derive(Debug, Args)]
@@ -310,8 +310,12 @@ impl Resume {
         block_on(async {
             let mut nodes = Vec::new();
             for name in &self.names {
+                let reason = client.node(name).await?.drain.and_then(|drain| drain.reason);
                 let node = client.resume_node(name).await?;
                 context.output.say(&format!("node {name} is {}", node.node.state.as_str()));
+                if let Some(reason) = reason {
+                    context.output.say(&format!("the reason of its drain was: {}", table::one_line(&reason)));
+                }
                 nodes.push(node);
             }
             if context.output.is_json() {
