@@ -80,7 +80,7 @@ pub(super) fn tox(text: &str) -> Vec<String> {
 /// Packages in the calls of `session.install` in a `noxfile.py`.
 pub(super) fn nox(text: &str) -> Vec<String> {
     let calls = text.split("session.install(").skip(1).filter_map(|rest| rest.split(')').next());
-    let words = calls.flat_map(|call| call.split(',').map(|word| word.trim()));
+    let words = calls.flat_map(|call| call.split(',').map(str::trim));
     words
         .filter_map(|word| word.strip_prefix(['"', '\'']).filter(|word| !word.starts_with('-')).and_then(package))
         .collect()
