@@ -1,6 +1,6 @@
 //! Commands that act on many jobs at once: by range, name, `last` or filter.
 
-use hostler_testkit::{Cluster, Size};
+use hostler_testkit::{Cluster, Size, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -33,7 +33,8 @@ fn jobs_are_cancelled_by_range_name_last_and_filter() {
     cluster.ok(&["cancel", "--state", "pending"]);
     assert_eq!(not_ended(&cluster), &train[..1]);
     cluster.ok(&["cancel", "--all"]);
-    assert!(not_ended(&cluster).is_empty());
+    // The node has to end the one that ran.
+    wait_until("the last job to end", 60, || not_ended(&cluster).is_empty().then_some(()));
 
     for (words, expected) in [
         (&["cancel", "nothing"][..], "you have no job with the name \"nothing\""),
