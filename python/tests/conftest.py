@@ -61,6 +61,17 @@ class Slots:
     size: int = 1
 """
 
+#: Modules of another class, and something else in the place of a module.
+LAZY = """
+import sys, types
+class Lazy(types.ModuleType):
+    def __getattr__(self, name):
+        if name.startswith("__"): raise AttributeError(name)
+        return name
+sys.modules[__name__].__class__ = Lazy
+"""
+REPLACED = "import sys, types; sys.modules[__name__] = types.SimpleNamespace(value=3)"
+
 #: A module that only functions import, and that changes the process.
 LATER = """
 import os, sys
@@ -131,6 +142,8 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "secrets.py").write_text("API_KEY = 'of the user'\n")
     (folder / "beside.py").write_text(BESIDE)
     (folder / "later.py").write_text(LATER)
+    (folder / "lazy.py").write_text(LAZY)
+    (folder / "replaced.py").write_text(REPLACED)
     shutil.copy(Path(__file__).with_name("only_on_nodes.py"), folder)
     return Path(shutil.copy(Path(__file__).with_name("same_as_local.py"), folder))
 

@@ -5,18 +5,26 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import multiprocessing
 import os
 import random
+import resource
 import signal
+import socket
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
+from unittest import mock
 
 import hostler
 
 
 class Counter:
     seen: ClassVar[int] = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 calls = 0
@@ -49,6 +57,28 @@ def change_process(value: int) -> list[object]:
     del os.environ["PATH"]
     sys.path.append("own")
     return found
+
+
+def stop_later(how: int) -> tuple[bool, int]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    signal.setitimer(signal.ITIMER_REAL, 2)
+    if how:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        time.sleep(2.5)
+    mock.patch("os.getpid", return_value=1).start()
+    socket.setdefaulttimeout(0.01)
+    return before[0] != 1, how
+
+
+def wait_for_others(executor: hostler.Executor) -> list[tuple[bool, int]]:
+    socket.setdefaulttimeout(0.01)
+    return list(executor.map(stop_later, [0, 1]))
+
+
+def print_type_of_result() -> None:
+    (found,) = hostler.map(Counter, [0], cpus=1, memory="300M")
+    sys.exit(type(found) is not Counter)
 
 
 def leave_child(how: int) -> int:
@@ -87,6 +117,16 @@ def only_on_nodes() -> Iterator[tuple[str, object]]:
         yield f"changes of the process with chunksize {size}", found
     with hostler.Executor(1, cpus=1, memory="300M") as executor:
         yield "changes of the process by calls", list(executor.map(change_process, range(3)))
+    yield "limits and timers", list(hostler.map(stop_later, [0, 1, 2], chunksize=3, cpus=1, memory="300M"))
+    with hostler.Executor(1, cpus=1, memory="300M") as executor:
+        yield (
+            "limits and timers of calls",
+            [*executor.map(stop_later, [0, 1]), *executor.submit(wait_for_others, executor).result()],
+        )
+    process = multiprocessing.get_context("spawn").Process(target=print_type_of_result)
+    process.start()
+    process.join()
+    yield "spawned caller", process.exitcode
     os.environ["PYTHONHOME"] = sys.base_prefix
     homes = hostler.map(lambda _: os.environ.get("PYTHONHOME"), [0], cpus=1, memory="300M")
     yield "home of Python", next(homes) == os.environ.pop("PYTHONHOME")

@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 import traceback
+import typing
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -35,6 +36,8 @@ import hostler
 # Modules that the test writes beside this program. `secrets` has the name of one of the standard library.
 beside: Any = importlib.import_module("beside")
 secrets: Any = importlib.import_module("secrets")
+lazy: Any = importlib.import_module("lazy")
+replaced: Any = importlib.import_module("replaced")
 UNSET = beside.UNSET
 
 Run = Callable[..., Iterator[Any]]
@@ -159,6 +162,12 @@ class Coordinate(bytes, enum.Enum):
         return made
 
     X = (7, "x")
+
+
+@dataclass
+class Tree:
+    color: Color
+    kids: tuple[Tree, ...] | None = None
 
 
 class Access(enum.Flag):
@@ -332,6 +341,25 @@ def parameters_of_types(run: Run) -> object:
     (found,) = run(boxed, [3])
     (names,) = run(lambda _: (T, P, Many[int]), [0])
     return found.value, type(found) is Box, names[0] is T, names[1] is P, str(names[2])
+
+
+def grow(tree: Tree, color: Color) -> Iterator[Tree]:
+    yield Tree(color, (tree,))
+
+
+@case
+def annotations_that_are_texts(run: Run) -> object:
+    (found,) = run(lambda it: {**typing.get_type_hints(it), **typing.get_type_hints(grow)}, [Tree])
+    return found["color"] is Color, found["tree"] is Tree, sorted(found)
+
+
+@case
+def modules_of_other_classes(run: Run) -> object:
+    def look(_: int) -> tuple[object, ...]:
+        again = importlib.import_module("replaced")
+        return lazy.anything, replaced.value, again.value
+
+    return list(run(look, [0]))
 
 
 @case

@@ -44,6 +44,9 @@ def test_processes_and_states_of_functions_stay_their_own(client: hostler.Client
         "changes of the process with chunksize 1": [[None, False, True, "1", True, False]] * 3,
         "changes of the process with chunksize 3": [[None, False, True, "1", True, False]] * 3,
         "changes of the process by calls": [[None, False, True, "1", True, False]] * 3,
+        "limits and timers": [[True, 0], [True, 1], [True, 2]],
+        "limits and timers of calls": [[True, 0], [True, 1]] * 2,
+        "spawned caller": 0,
         "home of Python": True,
         "crashes": [
             0,

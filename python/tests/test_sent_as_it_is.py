@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import multiprocessing
 import os
 import socket
 import subprocess
 import sys
 import types
+from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any, cast
 
@@ -372,6 +374,49 @@ def test_flags_of_python_are_those_of_the_caller(client: hostler.Client, tmp_pat
     command = [sys.executable, "-O", "-W", "error", "script.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("(1, ['error'])\n(1, ['error'])\n", "")
+
+
+def test_hash_seed_and_encoding_are_those_of_the_caller(client: hostler.Client, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import sys, hostler\n"
+        "def look(_): return hash('a'), sys.flags.utf8_mode\n"
+        f"print(look(0) == next(hostler.map(look, [0], **{K!r})), sys.flags.utf8_mode)\n"
+    )
+    variables = {**os.environ, "PYTHONHASHSEED": "5", "PYTHONUTF8": "1"}
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, env=variables)
+    assert (done.stdout, done.stderr) == ("True 1\n", "")
+
+
+def test_what_only_processes_of_a_machine_share_is_refused() -> None:
+    one, other = multiprocessing.Pipe()
+    memory = shared_memory.SharedMemory(create=True, size=1)
+    with one, other, multiprocessing.Manager() as manager, hostler.Executor.local(1) as executor:
+        for value in (one, memory, manager.list(), manager.Namespace(), manager.Queue()):
+            with pytest.raises(
+                hostler.PicklingError, match=r"variable `value`: .* processes of this machine can share"
+            ):
+                executor.submit(lambda: value)  # noqa: B023
+    memory.close()
+    memory.unlink()
+
+
+def test_arrays_that_are_mapped_from_files_can_only_be_read(tmp_path: Path) -> None:
+    script = """
+import numpy as np, hostler
+np.arange(3).tofile("numbers")
+def write(array):
+    array[0] = 5
+    return array.sum()
+def read(array): return type(array) is np.memmap and int(array.sum())
+with hostler.Executor.local(1) as executor:
+    for mode in ("r", "r+", "c"):
+        array = np.memmap("numbers", dtype=int, mode=mode)
+        print(mode, executor.submit(read, array[1:]).result(), executor.submit(write, array).exception())
+print(0)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    refused = "assignment destination is read-only"
+    assert done.stdout == f"r 3 {refused}\nr+ 3 {refused}\nc 3 None\n0\n", done.stderr
 
 
 def test_functions_that_a_module_replaces_itself_are_not_sent(tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ from typing import Any, NoReturn
 
 from hostler._worker import pickling, state, wire
 
+# Functions may put another one in its place.
+_getpid = os.getpid
+
 #: The folder of the task, with the directory `worker` of this package. Functions may change the directory.
 HOME = Path(__file__).parents[3]
 
@@ -25,6 +28,7 @@ _variables: dict[bytes, bytes] = {}
 _path: list[str] = []
 _arguments: list[str] = []
 _mask = 0o022
+_limits: dict[int, tuple[int, int]] = {}
 
 # The directory of the call, its state at the start, and numbers for those to come.
 _directory = ""
@@ -47,10 +51,11 @@ def prepare(settings: wire.Settings) -> None:
         # Without a time, so that no file of the node replaces it.
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     _mask = _umask()
+    _limits.update({it: resource.getrlimit(it) for name, it in vars(resource).items() if name.startswith("RLIMIT_")})
     state.around_import = _importing
     state.watch_imports()
     pickling.clear_main()
-    pickling.be_main_of(str(HOME / f"main-{os.getpid()}"))
+    pickling.be_main_of(str(HOME / f"main-{_getpid()}"))
 
 
 def run(call: Callable[[], Any]) -> Any:
@@ -59,6 +64,7 @@ def run(call: Callable[[], Any]) -> Any:
         _restore()
     _enter_empty_directory()
     value, error = outcome(call)
+    _restore_limits()
     if error is not None:
         raise error
     return value
@@ -87,14 +93,14 @@ def _importing() -> Iterator[None]:
 
 def outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     """Return the result and the exception of a call. A process that it has forked ends here."""
-    process = os.getpid()
+    process = _getpid()
     value, error = None, None
     try:
         value = call()
     # As in concurrent.futures, also SystemExit and KeyboardInterrupt belong to the caller.
     except BaseException as raised:
         error = raised
-    if os.getpid() != process:
+    if _getpid() != process:
         _exit(error)
     return value, error
 
@@ -123,6 +129,20 @@ def _restore() -> None:
     os.umask(_mask)
 
 
+def _restore_limits() -> None:
+    """Undo what a call has done to limits and timers: they would stop the record of this call, or the next call."""
+    for limit, before in _limits.items():
+        if (now := resource.getrlimit(limit)) != before:
+            try:
+                resource.setrlimit(limit, before)
+            except (ValueError, OSError):
+                # Only root can raise a hard limit again.
+                soft = before[0] if before[0] != resource.RLIM_INFINITY and before[0] < now[1] else now[1]
+                resource.setrlimit(limit, (soft, now[1]))
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        signal.setitimer(timer, 0)
+
+
 def _enter_empty_directory() -> None:
     """Enter a directory where no earlier call, and no process that one has started, has a file or can create one."""
     global _directory, _state
@@ -135,7 +155,7 @@ def _enter_empty_directory() -> None:
     if _directory:
         _remove(_directory)
     while True:
-        _directory = str(HOME / f"work-{os.getpid()}-{next(_numbers)}")
+        _directory = str(HOME / f"work-{_getpid()}-{next(_numbers)}")
         # Of a process with the same id, there may be one that could not be removed.
         with contextlib.suppress(FileExistsError):
             os.mkdir(_directory)

@@ -48,6 +48,9 @@ PATIENCE = 10.0
 # How much of its stderr the error of a task shows.
 _TAIL_CHARACTERS = 2000
 
+# Variables that change what Python computes.
+_OF_PYTHON = ("PYTHONHASHSEED", "PYTHONUTF8")
+
 _ENDINGS = {
     "cancelled": "was cancelled",
     "timeout": "reached its time limit",
@@ -172,8 +175,9 @@ def submission(folder: Path, name: str, tasks: int, at_once: int | None, setting
     entry = project.write_environment(folder, settings.environment)
     options = Options(name=re.sub(r"[^A-Za-z0-9_.-]", "", name) or "map")
     options.update(settings.options)
-    if settings.environment == "own" and "PYTHONHOME" in os.environ:
-        options["env"] = {"PYTHONHOME": os.environ["PYTHONHOME"], **(options.get("env") or {})}
+    names = (*_OF_PYTHON, "PYTHONHOME") if settings.environment == "own" else _OF_PYTHON
+    if its := {name: os.environ[name] for name in names if name in os.environ}:
+        options["env"] = {**its, **(options.get("env") or {})}
     limit = f"%{at_once}" if at_once else ""
     return [*arguments(options), f"--array=0-{tasks - 1}{limit}", str(folder), *entry]
 

@@ -58,6 +58,9 @@ class Helper:
     def __init__(self, place: Path, relay: Callable[[Helper, wire.Header, bytes], None]) -> None:
         self.connection, its = socket.socketpair()
         with its:
+            for connection in (self.connection, its):
+                # Functions may have called `socket.setdefaulttimeout`.
+                connection.setblocking(True)
             self._process = subprocess.Popen(
                 [sys.executable, *flags(), "main.py", ARGUMENT], cwd=place, stdin=its.fileno()
             )

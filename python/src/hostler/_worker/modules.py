@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dis
+import importlib.machinery
 import importlib.util
 import itertools
 import linecache
@@ -120,16 +121,18 @@ def sources() -> list[Source]:
             file, path = vars(module).get("__file__"), vars(module).get("__path__")
             _add(found, name, file, path, places)
     searched: set[str] = set()
-    wanted = imported().copy()
+    # Those that have put another object in their place can be found by their names only.
+    known = {name for name, module in sys.modules.items() if module is None or isinstance(module, ModuleType)}
+    wanted = imported() | {name for name in sys.modules if "." not in name} - known
     while wanted or len(searched) < len(found):
-        for name in sorted(wanted - set(found) - set(sys.modules)):
+        for name in sorted(wanted - set(found) - known):
             spec = _spec(name)
             if spec is not None:
                 _add(found, name, spec.origin, spec.submodule_search_locations, places)
         wanted = set()
         for name in sorted(set(found) - searched):
             searched.add(name)
-            wanted.update(top for top in _imports_of(found[name]) if top not in found and top not in sys.modules)
+            wanted.update(top for top in _imports_of(found[name]) if top not in found and top not in known)
     return [found[name] for name in sorted(found)]
 
 
@@ -205,7 +208,8 @@ def _add(
 
 def _spec(name: str) -> importlib.machinery.ModuleSpec | None:
     with contextlib.suppress(ImportError, ValueError, AttributeError):
-        return importlib.util.find_spec(name)
+        is_replaced = not isinstance(sys.modules.get(name), ModuleType | None)
+        return importlib.machinery.PathFinder.find_spec(name) if is_replaced else importlib.util.find_spec(name)
     return None
 
 

@@ -16,6 +16,7 @@ import importlib
 import io
 import os
 import pickle
+import re
 import sys
 import types
 import typing
@@ -45,6 +46,12 @@ _Alias: Any = getattr(typing, "TypeAliasType", None)
 
 # The place of the name of the file among the arguments of `types.CodeType`.
 _FILE_NAME = 10
+
+# The main program has the second name in processes that `multiprocessing` starts without a fork.
+_MAIN = ("__main__", "__mp_main__")
+by_value._PICKLE_BY_VALUE_MODULES.add(_MAIN[1])
+
+_NAME = re.compile(r"[^\W\d]\w*")
 
 # Variables of a module itself.
 _OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__", "__cached__", "__builtins__")
@@ -122,6 +129,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return (types.CellType, (), contents, None, None, _set_cell) if contents else (types.CellType, ())
         if kind is Cached:
             return self._cached(obj)
+        if kind.__name__ == "memmap" and not self.is_back and getattr(obj, "mode", None) in ("r", "r+", "w+"):
+            # What a function writes would not reach the file.
+            return _read_only, (obj.view(kind.__base__), kind)
         if obj is not self.placed and is_sentinel(obj) and (place := place_of(obj)):
             return _at, place
         if obj is self.placed and kind is types.FunctionType and obj.__globals__["__name__"] != obj.__module__:
@@ -155,13 +165,17 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             for name in members:
                 attributes.pop(name, None)
         create, set_state = (_class_back, _set_new_class) if self.is_back else (_class, _set_class)
-        return create, (self.origin(kind), make, arguments), (values, members), None, None, set_state
+        texts = (
+            {} if self.is_back else _annotated(attributes.get("__annotations__"), vars(sys.modules[kind.__module__]))
+        )
+        return create, (self.origin(kind), make, arguments), (values, members, texts), None, None, set_state
 
     def _dynamic_function_reduce(self, func: types.FunctionType) -> tuple[Any, ...]:
         _, (*arguments, _), state, *_ = super()._dynamic_function_reduce(func)
         # The variables themselves, which other functions may share. cloudpickle would create some for each function.
         arguments.append(func.__closure__)
         state[1]["__closure__"] = None
+        state[1]["__globals__"].update(_annotated(func.__annotations__, func.__globals__))
         create, set_state = (function_back, _set_new_function) if self.is_back else (_function, _set_function)
         return create, (self.origin(func), *arguments), state, None, None, set_state
 
@@ -176,6 +190,21 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return _cached, (obj.cache_parameters(), create, arguments), (set_state, state), None, None, _set_cached
 
 
+def _annotated(annotations: Any, variables: dict[str, Any]) -> dict[str, Any]:
+    """Return the types that annotations written as texts name, for `typing.get_type_hints`."""
+    names = {name for it in (annotations or {}).values() if type(it) is str for name in _NAME.findall(it)}
+    found = {name: variables[name] for name in names & variables.keys()}
+    return {name: it for name, it in sorted(found.items()) if _is_type_of_main(it)}
+
+
+def _is_type_of_main(value: Any) -> bool:
+    is_module = isinstance(value, types.ModuleType)
+    module = value.__name__ if is_module else getattr(value, "__module__", None)
+    return (is_module or isinstance(value, type) or type(value).__module__ in ("types", "typing")) and (
+        module in _MAIN or str(module).partition(".")[0] in sys.stdlib_module_names
+    )
+
+
 def reduced(value: Any) -> tuple[Any, ...] | None:
     """Reduce what neither `pickle` nor `cloudpickle` can pickle, or only by its name."""
     kind = type(value)
@@ -186,6 +215,11 @@ def reduced(value: Any) -> tuple[Any, ...] | None:
         return kind, (), None, None, iter(list(value.items()))
     if isinstance(value, _of_argparse()):
         return _with_suppress(value)
+    if isinstance(value, types.ModuleType) and sys.modules.get(value.__name__) is value:
+        # cloudpickle does so for modules of no other class.
+        return by_value.subimport, (value.__name__,)
+    if isinstance(value, _of_machine()):
+        raise TypeError(f"cannot pickle {kind.__name__!r} object, which only processes of this machine can share")
     return _of_main(value) if kind.__module__ in ("__main__", "typing") else None
 
 
@@ -285,7 +319,7 @@ def _arrive(value: Any, origin: Origin) -> None:
     _tokens[value] = origin.token
     _known[origin.token] = value
     _arrived[value] = origin
-    if origin.module == "__main__" and "." not in origin.name:
+    if origin.module in _MAIN and "." not in origin.name:
         main_variables()[origin.name] = value
 
 
@@ -310,7 +344,8 @@ def _class_back(origin: Origin, make: Callable[..., Any], arguments: tuple[Any, 
 
 
 def _set_class(kind: Any, state: Any) -> None:
-    of_class, of_members = state
+    of_class, of_members, annotated = state
+    main_variables().update(annotated)
     by_value._class_setstate(kind, of_class)
     for name, attributes in of_members.items():
         vars(kind.__members__[name]).update(attributes)
@@ -323,7 +358,7 @@ def _set_new_class(kind: Any, state: Any) -> None:
 
 
 def _function(origin: Origin, code: types.CodeType, variables: dict[str, Any], *rest: Any) -> types.FunctionType:
-    if variables.get("__name__") == "__main__":
+    if variables.get("__name__") in _MAIN:
         main = main_variables()
         main.update(variables)
         variables = main
@@ -432,6 +467,25 @@ def _restored(kind: Any, attributes: dict[str, Any]) -> Any:
     return made
 
 
+def _read_only(array: Any, kind: type) -> Any:
+    array = array.view(kind)
+    array.flags.writeable = False
+    return array
+
+
+def _of_machine() -> tuple[type, ...]:
+    """Return the classes of objects whose copies on another machine would lead nowhere, or to something else."""
+    found = (
+        (sys.modules.get(f"multiprocessing.{module}"), names)
+        for module, names in (
+            ("connection", ("Connection",)),
+            ("managers", ("BaseProxy",)),
+            ("shared_memory", ("SharedMemory", "ShareableList")),
+        )
+    )
+    return tuple(getattr(module, name) for module, names in found for name in names if hasattr(module, name))
+
+
 def _of_argparse() -> tuple[type, ...]:
     found = sys.modules.get("argparse")
     return (found.Action, found._ActionsContainer) if found else ()
@@ -508,6 +562,7 @@ def be_main_of(home: str) -> None:
     """Let processes that a function starts find what is in ``__main__``; they read files in this directory."""
     global _home
     _home = home
+    sys.modules[_MAIN[1]] = sys.modules["__main__"]
     sys.modules["__main__"].__class__ = _Main
 
 

@@ -339,6 +339,8 @@ class Worker:
                     alone_since = time.monotonic()
                 if key.fileobj is listener:
                     connection, _ = listener.accept()
+                    # Functions may have called `socket.setdefaulttimeout`.
+                    connection.setblocking(True)
                     selector.register(connection, selectors.EVENT_READ)
                     self._connect(connection)
                     break
