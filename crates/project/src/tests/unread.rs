@@ -158,3 +158,18 @@ fn dependency_missing_from_the_lock_is_named() {
     let group = of("'six'", "[dependency-groups]\ntest = ['pytest']\n");
     assert!(matches!(&group[..], [line] if line.contains("default-groups")), "{group:?}");
 }
+
+#[test]
+fn dependency_of_a_workspace_member_missing_from_the_lock_is_named() {
+    let lock = "version = 1\n[[package]]\nname = 'p'\nversion = '1'\nsource = { virtual = '.' }\n\
+                [[package]]\nname = 'core'\nversion = '1'\nsource = { editable = 'packages/core' }\n";
+    let of = |dependencies: &str| {
+        let project = "[project]\nname = 'p'\nversion = '1'\ndependencies = ['core']\n";
+        let member = format!("[project]\nname = 'core'\nversion = '1'\ndependencies = [{dependencies}]\n");
+        let files = [("pyproject.toml", project), ("uv.lock", lock), ("packages/core/pyproject.toml", member.as_str())];
+        said(&files, "main.py")
+    };
+    assert_eq!(of("'p'"), [""; 0]);
+    let missing = "tomlkit>=1 in packages/core/pyproject.toml (uv.lock does not have it: run `uv lock`)";
+    assert_eq!(of("'p', 'tomlkit>=1'"), [missing]);
+}

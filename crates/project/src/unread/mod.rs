@@ -17,7 +17,7 @@ use hostler_model::PythonVersions;
 
 use crate::error::ProjectError;
 use crate::plan::{Kind, OwnPackage, Plan, Requirements, normalised, package_name};
-use crate::project::{LOCK_BYTES, Project, parse_toml};
+use crate::project::{LOCK_BYTES, PROJECT_BYTES, Project, parse_toml};
 use crate::script::script_metadata;
 use crate::{files, poetry, pylock};
 use table::{Form, Row};
@@ -110,8 +110,8 @@ struct Search<'a> {
     kind: Option<Kind>,
     /// The content of `pyproject.toml`.
     pyproject: toml::Table,
-    /// Packages of `uv.lock`, if it is used: the names with the versions.
-    locked: Vec<(String, String)>,
+    /// Packages of `uv.lock`, if it is used.
+    locked: Vec<Locked>,
     /// Normalised names of the packages that the job gets.
     installed: BTreeSet<String>,
     /// Whether the project itself is installed, with its own dependencies.
@@ -137,7 +137,7 @@ impl<'a> Search<'a> {
         }
         let is_built = matches!(plan, Some(Plan::Pyproject { own, .. }) if *own != OwnPackage::None);
         let locked = if kind == Some(Kind::UvLock) { locked(project)? } else { Vec::new() };
-        installed.extend(locked.iter().map(|(name, _)| name.clone()));
+        installed.extend(locked.iter().map(|it| it.name.clone()));
         Ok(Self { project, read, kind, pyproject, locked, installed, has_project, is_built })
     }
 
@@ -147,28 +147,40 @@ impl<'a> Search<'a> {
             || named.python && self.read.python.is_none()
     }
 
-    /// Dependencies of `pyproject.toml` that `uv.lock` lacks.
+    /// Dependencies of `pyproject.toml`, and of local packages such as members of a workspace, that `uv.lock` lacks.
     fn outdated_lock(&self) -> Result<Vec<Unread>, ProjectError> {
         if self.kind != Some(Kind::UvLock) {
             return Ok(Vec::new());
         }
-        let dependencies = pyproject::locked_dependencies(&self.pyproject)?;
-        let missing = |line: &&String| {
-            let Some(name) = package_name(line) else { return false };
-            let mut versions = self.locked.iter().filter(|(locked, _)| *locked == name).map(|(_, version)| version);
-            let specifier = line.split([';', '@']).next().unwrap_or_default();
-            let specifier =
-                specifier.find(['<', '>', '=', '~', '!']).map(|at| specifier[at..].trim_end_matches([')', ' ']));
-            let specifier = specifier.and_then(|it| it.parse::<PythonVersions>().ok());
-            // The form of a specifier is the same for packages and for Python.
-            !versions.any(|version| specifier.as_ref().is_none_or(|it| version.is_empty() || it.fit(version)))
-        };
-        let missing: Vec<&str> = dependencies.iter().filter(missing).map(|line| line.trim()).collect();
-        if missing.is_empty() {
-            return Ok(Vec::new());
+        let mut named = vec![("pyproject.toml".to_owned(), pyproject::locked_dependencies(&self.pyproject)?)];
+        for folder in self.locked.iter().filter_map(|it| it.folder.as_deref()) {
+            let file = format!("{folder}/pyproject.toml");
+            // The build says what is wrong with a file that cannot be read.
+            if let Ok(Some(text)) = self.project.read_optional(&file, PROJECT_BYTES)
+                && let Ok(table) = text.parse::<toml::Table>()
+            {
+                named.push((file, pyproject::dependency_lines(&table).collect()));
+            }
         }
-        let part = missing.join(", ");
-        Ok(vec![Unread::new("pyproject.toml", part, "uv.lock does not have it: run `uv lock`")])
+        let found = named.into_iter().filter_map(|(file, lines)| {
+            let missing: Vec<&str> =
+                lines.iter().map(|line| line.trim()).filter(|line| self.lock_lacks(line)).collect();
+            let advice = "uv.lock does not have it: run `uv lock`";
+            (!missing.is_empty()).then(|| Unread::new(file, missing.join(", "), advice))
+        });
+        Ok(found.collect())
+    }
+
+    /// Whether `uv.lock` has no fitting package for a dependency.
+    fn lock_lacks(&self, line: &str) -> bool {
+        let Some(name) = package_name(line) else { return false };
+        let mut versions = self.locked.iter().filter(|it| it.name == name).map(|it| &it.version);
+        let specifier = line.split([';', '@']).next().unwrap_or_default();
+        let specifier =
+            specifier.find(['<', '>', '=', '~', '!']).map(|at| specifier[at..].trim_end_matches([')', ' ']));
+        let specifier = specifier.and_then(|it| it.parse::<PythonVersions>().ok());
+        // The form of a specifier is the same for packages and for Python.
+        !versions.any(|version| specifier.as_ref().is_none_or(|it| version.is_empty() || it.fit(version)))
     }
 
     /// Files of the table that the job lacks.
@@ -243,14 +255,33 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Names and versions of the packages in `uv.lock`.
-fn locked(project: &Project<'_>) -> Result<Vec<(String, String)>, ProjectError> {
+/// A package in `uv.lock`.
+struct Locked {
+    /// Its normalised name.
+    name: String,
+    version: String,
+    /// Where a local package is, relative to the project folder; `None` for the project itself.
+    folder: Option<String>,
+}
+
+/// The packages in `uv.lock`.
+fn locked(project: &Project<'_>) -> Result<Vec<Locked>, ProjectError> {
     let Some(text) = project.read_optional("uv.lock", LOCK_BYTES)? else { return Ok(Vec::new()) };
     let lock = parse_toml("uv.lock", &text)?;
     let packages = lock.get("package").and_then(toml::Value::as_array).into_iter().flatten();
     let text =
         |package: &toml::Value, key| package.get(key).and_then(toml::Value::as_str).unwrap_or_default().to_owned();
-    Ok(packages.map(|package| (normalised(&text(package, "name")), text(package, "version"))).collect())
+    let folder = |package: &toml::Value| {
+        let source = package.get("source")?;
+        let found = ["editable", "virtual", "directory"].iter().find_map(|kind| source.get(*kind))?.as_str()?;
+        (found != ".").then(|| found.to_owned())
+    };
+    let locked = |package| Locked {
+        name: normalised(&text(package, "name")),
+        version: text(package, "version"),
+        folder: folder(package),
+    };
+    Ok(packages.map(locked).collect())
 }
 
 /// Names of the Poetry dependencies that have no standard form.

@@ -101,7 +101,12 @@ pub(super) fn locked_dependencies(pyproject: &toml::Table) -> Result<Vec<String>
 
 /// Normalised names in `[project] dependencies`.
 pub(super) fn dependency_names(pyproject: &toml::Table) -> BTreeSet<String> {
-    strings(value_at(pyproject, &["project", "dependencies"])).filter_map(|line| package_name(&line)).collect()
+    dependency_lines(pyproject).filter_map(|line| package_name(&line)).collect()
+}
+
+/// The lines of `[project] dependencies`.
+pub(super) fn dependency_lines(pyproject: &toml::Table) -> impl Iterator<Item = String> {
+    strings(value_at(pyproject, &["project", "dependencies"]))
 }
 
 /// Names of the dependencies of a Poetry project, as written.
