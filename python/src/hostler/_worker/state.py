@@ -17,7 +17,6 @@ import enum
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import operator
 import os
 import pickle
 import struct
@@ -38,20 +37,9 @@ _DEEPEST = 20
 _MOST_ITEMS = 10_000
 _MOST_BYTES = 1 << 20
 
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-    ast.BitOr: operator.or_,
-}
-_CONTAINERS: dict[str, Callable[..., Any]] = {"dict": dict, "list": list, "set": set, "tuple": tuple}
-
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+_OF_NUMBERS = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
 
 # Values of names that a file does not bind, or binds to something other than a literal.
 _UNKNOWN: Any = object()
@@ -220,10 +208,15 @@ class Names:
 
 
 def _known(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """Return the value of a literal, or of an expression of literals and names of literals."""
+    """Return the value of a literal, of a computation with numbers, or of a name of a number or a text."""
+    if isinstance(node, ast.Name):
+        value = names.get(node.id, _UNKNOWN)
+        return value if isinstance(value, _PLAIN) else _UNKNOWN
     try:
-        return _evaluated(node, names)
-    except (ValueError, TypeError, ArithmeticError, KeyError, RecursionError):
+        # The import has computed it as well, so it does not take long.
+        is_computation = all(isinstance(part, _OF_NUMBERS) for part in ast.walk(node))
+        return eval(compile(ast.Expression(node), "", "eval")) if is_computation else ast.literal_eval(node)
+    except (ValueError, TypeError, ArithmeticError, RecursionError):
         return _UNKNOWN
 
 
@@ -235,36 +228,6 @@ def _executed(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
         yield part
         if not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             parts += ast.iter_child_nodes(part)
-
-
-def _evaluated(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    if isinstance(node, ast.Name):
-        value = names[node.id]
-        if value is _UNKNOWN or not isinstance(value, _PLAIN):
-            raise ValueError
-        return value
-    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-        items = [_evaluated(item, names) for item in node.elts]
-        return items if isinstance(node, ast.List) else tuple(items) if isinstance(node, ast.Tuple) else set(items)
-    if isinstance(node, ast.Dict):
-        if None in node.keys:
-            raise ValueError
-        pairs = zip(node.keys, node.values, strict=True)
-        return {_evaluated(key, names): _evaluated(value, names) for key, value in pairs if key is not None}
-    if isinstance(node, ast.BinOp):
-        left, right = _evaluated(node.left, names), _evaluated(node.right, names)
-        if not all(isinstance(side, (int, float)) and abs(side) < 1 << 64 for side in (left, right)):
-            raise ValueError
-        if isinstance(node.op, (ast.Pow, ast.LShift)) and right > 64:
-            raise ValueError
-        return _OPERATORS[type(node.op)](left, right)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CONTAINERS:
-        arguments = [_evaluated(argument, names) for argument in node.args]
-        keywords = {str(it.arg): _evaluated(it.value, names) for it in node.keywords if it.arg}
-        if len(keywords) != len(node.keywords):
-            raise ValueError
-        return _CONTAINERS[node.func.id](*arguments, **keywords)
-    return ast.literal_eval(node)
 
 
 def changes(modules: Mapping[str, str], pickled: Callable[[object], bytes]) -> tuple[dict[str, bytes], list[str]]:
@@ -389,7 +352,10 @@ def _changed(values: Mapping[str, Any], names: Names, module: str) -> Iterator[t
         before = names.values.get(name, _UNBOUND)
         if before is _UNKNOWN and name in names.expressions and name not in names.objects and not _is_large(value):
             if name not in names.computed:
-                variables = {**vars(sys.modules[module]), **values}
+                # What the program has set must not change what other names should have.
+                known = {**names.values, **names.computed}
+                unset = {other: it for other, it in known.items() if it is not _UNKNOWN}
+                variables = {**vars(sys.modules[module]), **values, **unset}
                 names.computed[name] = computed.value(names.expressions[name], variables, _UNKNOWN)
             before = names.computed[name]
         if is_of_main:
