@@ -31,6 +31,7 @@ fn mistaken_commands_are_explained() {
         assert_eq!(outcome.code, 127, "{}", outcome.stderr);
         said(&outcome, &format!("for a shell command, write sh -c '{line}'"));
     }
+    said(&cluster.run(&["-q", "run", "-m", "16M", "--", "/nosuch"]), "cannot execute `/nosuch`");
     said(&cluster.run(&["exec", "--node", "n1", "echo $HOME"]), "write sh -c 'echo $HOME'");
     // A file of this directory is not in PATH, or not executable.
     let script = cluster.write("noexec.sh", "#!/bin/sh\n");

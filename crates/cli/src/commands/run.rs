@@ -425,12 +425,14 @@ fn explain(context: &Context, job: &JobDetail) {
     let by_itself = matches!(summary.state, JobState::Completed | JobState::Failed) && summary.exit_code.is_some();
     let ended_tasks = summary.array.as_ref().and_then(|_| views::ended_tasks(&summary.tasks));
     let tasks = ended_tasks.as_ref().map(|tasks| format!(" ({tasks})")).unwrap_or_default();
+    let tell = |text: &str| {
+        if summary.state == JobState::Completed { context.output.say(text) } else { context.output.complain(text) }
+    };
+    let how = format!("job {} {}{tasks}", summary.id, views::ending(summary));
     match message {
-        Some(message) => {
-            context.output.say(&format!("job {} {}{tasks}: {message}", summary.id, views::ending(summary)));
-        }
+        Some(message) => tell(&format!("{how}: {message}")),
         None if by_itself && ended_tasks.is_none() => {}
-        None => context.output.say(&format!("job {} {}{tasks}", summary.id, views::ending(summary))),
+        None => tell(&how),
     }
     if message.is_some_and(is_about_missing_directory) {
         context.output.say("hint: the node does not have this directory; `hostler submit` sends a folder to the node");

@@ -110,8 +110,13 @@ impl Output {
 
     pub fn say(&self, text: &str) {
         if !self.is_quiet() {
-            to_stderr(format!("{}\n", escaped_lines(text)).as_bytes());
+            self.complain(text);
         }
+    }
+
+    /// Prints an error that does not end the command, also with `--quiet`.
+    pub(crate) fn complain(&self, text: &str) {
+        to_stderr(format!("{}\n", escaped_lines(text)).as_bytes());
     }
 
     /// Prints a message only on a terminal.
