@@ -193,6 +193,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 def _annotated(annotations: Any, variables: dict[str, Any]) -> dict[str, Any]:
     """Return the types that annotations written as texts name, for `typing.get_type_hints`."""
     names = {name for it in (annotations or {}).values() if type(it) is str for name in _NAME.findall(it)}
+    if not names:
+        return {}
     found = {name: variables[name] for name in names & variables.keys()}
     return {name: it for name, it in sorted(found.items()) if _is_type_of_main(it)}
 
@@ -218,7 +220,7 @@ def reduced(value: Any) -> tuple[Any, ...] | None:
     if isinstance(value, types.ModuleType) and sys.modules.get(value.__name__) is value:
         # cloudpickle does so for modules of no other class.
         return by_value.subimport, (value.__name__,)
-    if isinstance(value, _of_machine()):
+    if isinstance(value, _of_machine(len(sys.modules))):
         raise TypeError(f"cannot pickle {kind.__name__!r} object, which only processes of this machine can share")
     return _of_main(value) if kind.__module__ in ("__main__", "typing") else None
 
@@ -473,7 +475,8 @@ def _read_only(array: Any, kind: type) -> Any:
     return array
 
 
-def _of_machine() -> tuple[type, ...]:
+@functools.lru_cache(maxsize=1)
+def _of_machine(_: int) -> tuple[type, ...]:
     """Return the classes of objects whose copies on another machine would lead nowhere, or to something else."""
     found = (
         (sys.modules.get(f"multiprocessing.{module}"), names)
