@@ -34,6 +34,10 @@ const KILL_BOUND: Duration = Duration::from_secs(10);
 /// Interval between repeated KILLs. A KILL can miss processes that are being forked.
 const KILL_ROUND: Duration = Duration::from_millis(20);
 
+/// Least time from the start to the signal before the time limit: a program that does not handle the signal yet would miss it
+/// or end. With limits below twice that, half of the limit.
+const PREPARATION: Duration = Duration::from_secs(2);
+
 /// Interval of checks of the output size.
 const OUTPUT_ROUND: Duration = Duration::from_secs(1);
 
@@ -338,9 +342,8 @@ impl Run {
 
     /// When the signal before the time limit is or was due.
     fn limit_signal_time(&self) -> Option<Instant> {
-        let before = self.options.limit_signal.as_ref()?.1;
-        // A signal that is due before the start is due at the start.
-        Some(self.time_limit_end()?.checked_sub(before).unwrap_or(self.started_at).max(self.started_at))
+        let (limit, before) = (self.options.time_limit?, self.options.limit_signal.as_ref()?.1);
+        self.started_at.checked_add(limit.saturating_sub(before).max(PREPARATION.min(limit / 2)))
     }
 
     fn enforce_limits(&mut self, now: Instant, leaf: Option<&Leaf>) {

@@ -54,6 +54,17 @@ fn signal_before_the_time_limit_is_sent_again_before_a_later_limit() {
 }
 
 #[test]
+fn signal_that_is_due_at_the_start_finds_a_program_that_handles_it() {
+    let dir = directory();
+    let mut launch = script(dir.path(), "sleep 0.3; trap 'echo signal; exit 4' USR1; while :; do sleep 0.05; done");
+    let signal = RunSignal { signal: libc::SIGUSR1, to: Members::Program };
+    launch.options.time_limit = Some(Duration::from_secs(60));
+    launch.options.limit_signal = Some((signal, Duration::from_secs(60)));
+    assert_eq!(run(&launch).status, Status::Exited { code: 4 });
+    assert_eq!(stdout(dir.path()), "signal\n");
+}
+
+#[test]
 fn job_that_handles_term_keeps_its_exit_code() {
     let dir = directory();
     let mut launch = script(dir.path(), "trap 'echo saved; exit 5' TERM; while :; do sleep 0.05; done");
