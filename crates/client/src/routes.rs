@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hostler_model::{
-    DestinationName, Digest, JobId, JobState, NodeName, Offer, PartitionName, SignalNumber, SignalTarget, Submission,
-    TaskId, WallTime,
+    DestinationName, Digest, IndexSet, JobId, JobState, NodeName, Offer, PartitionName, SignalNumber, SignalTarget,
+    Submission, TaskId, WallTime,
 };
 use hostler_proto::api::{
-    DigestList, DrainRequest, Fetched, Info, Invitation, Invite, JobAction, JobChange, JobDetail, JobOrder, JobPage,
-    JobRecord, JobSummary, JoinRequest, Joined, NodeDetail, NodeView, RecordPage, RenewRequest, ResultPage, ScriptView,
-    Signalled, SubmitRequest, Submitted, Why,
+    CancelTasks, DigestList, DrainRequest, Fetched, Info, Invitation, Invite, JobAction, JobChange, JobDetail,
+    JobOrder, JobPage, JobRecord, JobSummary, JoinRequest, Joined, NodeDetail, NodeView, RecordPage, RenewRequest,
+    ResultPage, ScriptView, Signalled, SubmitRequest, Submitted, Why,
 };
 use hostler_proto::dry_run::{DryRunRequest, DryRunView};
 use hostler_proto::link::StepRecord;
@@ -491,6 +491,14 @@ impl Client {
         let call = Call::post(format!("/jobs/{job}/{}{query}", action.as_str()));
         let is_requeue = action.as_str() == JobAction::Requeue.as_str();
         self.call(if is_requeue { call.once() } else { call }).await
+    }
+
+    /// Cancels several tasks of an array. Tasks that have ended or do not exist are ignored.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `no_such_task` if none of them exists; else see [`ClientError`].
+    pub async fn cancel_tasks(&self, job: JobId, indices: IndexSet) -> Result<JobSummary, ClientError> {
+        self.call(Call::post(format!("/jobs/{job}/cancel-tasks")).json(&CancelTasks { indices })).await
     }
 
     /// Changes a job.

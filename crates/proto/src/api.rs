@@ -20,7 +20,7 @@ use crate::link::{StepRecord, Usage};
 pub use crate::nodes::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
 use crate::power::JobEnergy;
 pub use crate::records::{JobRecord, RecordPage};
-pub use crate::results::{DeletedResults, Fetched, ResultPage, ResultView};
+pub use crate::results::{CancelTasks, DeletedResults, Fetched, ResultPage, ResultView};
 pub use crate::stages::{Stage, Stages, Step, timeline};
 pub use crate::task_counts::TaskCounts;
 

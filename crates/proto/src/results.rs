@@ -14,6 +14,13 @@ pub struct Fetched {
     pub attempt: Option<Attempt>,
 }
 
+/// `POST /jobs/{id}/cancel-tasks`: tasks of an array to cancel together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CancelTasks {
+    /// Task indices. Tasks that have ended or do not exist are ignored.
+    pub indices: IndexSet,
+}
+
 /// `GET /results`: results that can be fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResultPage {

@@ -101,6 +101,15 @@ pub enum Command {
         /// Cancel, hold, release or requeue.
         action: JobAction,
     },
+    /// A user cancels several tasks of an array.
+    CancelTasks {
+        /// The user who cancels.
+        caller: Caller,
+        /// The array.
+        job: JobId,
+        /// The tasks. Those that have ended or do not exist are ignored.
+        indices: IndexSet,
+    },
     /// A user requeues a job, whose next attempts start with the files of the last ones.
     RequeueWithFiles {
         /// The user who acts.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{
-    Condition, Dependency, Digest, Epoch, Gauge, JobId, JobSpec, JobState, NodeName, RunId, Timestamp, Work,
+    Condition, Dependency, Digest, Epoch, Gauge, IndexSet, JobId, JobSpec, JobState, NodeName, RunId, Timestamp, Work,
     is_system_uid,
 };
 use hostler_proto::api::JobAction;
@@ -47,6 +47,7 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
         Command::Act { caller, job, index, action } => {
             decide_action(state, ended, caller, (*job, *index), *action, now)
         }
+        Command::CancelTasks { caller, job, indices } => decide_cancel(state, ended, caller, *job, indices),
         Command::RequeueWithFiles { caller, job: id, index, action, files } => {
             let mut events = decide_action(state, ended, caller, (*id, *index), *action, now)?;
             let job = any_job(state, ended, *id)?;
@@ -284,6 +285,24 @@ fn decide_action(
             Ok(std::iter::once(requeued).chain(held).collect())
         }
     }
+}
+
+/// Cancels those of the tasks that have not ended. Refuses if none of them exists.
+fn decide_cancel(
+    state: &State,
+    ended: &Ended,
+    caller: &Caller,
+    id: JobId,
+    indices: &IndexSet,
+) -> Result<Vec<Event>, Refusal> {
+    let job = own_job(state, ended, caller, id)?;
+    if let Some(index) = indices.first().filter(|_| indices.is_disjoint(&job.indices())) {
+        return Err(Refusal::NoSuchTask { job: id, index });
+    }
+    let mut live = indices.intersection(&job.pending);
+    let ends_later = job.active.iter().filter(|(_, active)| active.ending != Some(EndCause::Cancelled));
+    live.add_all(&ends_later.map(|(index, _)| *index).filter(|index| indices.contains(*index)).collect());
+    Ok(if live.is_empty() { Vec::new() } else { vec![Event::TasksCancelled { job: id, indices: live }] })
 }
 
 /// Returns those of the `files` that the next attempts of ended tasks start with. Refuses if a task has run and its files are

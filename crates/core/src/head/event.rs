@@ -71,6 +71,13 @@ pub enum Event {
         /// The index of the cancelled task; `None`: all tasks.
         index: Option<u32>,
     },
+    /// A user cancelled several tasks of an array.
+    TasksCancelled {
+        /// The array.
+        job: JobId,
+        /// The cancelled tasks.
+        indices: IndexSet,
+    },
     /// A user put a job, or one task of a job, on hold.
     Held {
         /// The held job.
@@ -410,6 +417,7 @@ impl Event {
             Self::EpochStarted { .. }
             | Self::Submitted { .. }
             | Self::Cancelled { .. }
+            | Self::TasksCancelled { .. }
             | Self::Held { .. }
             | Self::Released { .. }
             | Self::Requeued { .. }

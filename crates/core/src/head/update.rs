@@ -23,6 +23,9 @@ use super::state::State;
 use super::step::Step;
 use super::users::changes::{send_accounts, send_accounts_to_all, update_users};
 
+/// The largest number of rows for waiting tasks that a user has cancelled together.
+const MOST_NAMED_ROWS: usize = 1_000;
+
 /// Applies one event to the state and adds its consequences to `changes`.
 ///
 /// # Panics
@@ -41,7 +44,8 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             let new = Job { environment: *environment, ..Job::new(*job, *key, (user, *uid), spec, now) };
             step.submit(new, PastJobs { states: after, facts: past });
         }
-        Event::Cancelled { job, index } => step.cancel(*job, *index),
+        Event::Cancelled { job, index } => step.cancel(*job, index.map(IndexSet::one).as_ref()),
+        Event::TasksCancelled { job, indices } => step.cancel(*job, Some(indices)),
         Event::Held { job, index, by_operator } => {
             // A requeue before it may have ended the job at once, because a dependency can never be satisfied.
             if step.state.job(*job).is_some() {
@@ -205,17 +209,17 @@ impl Step<'_> {
         }
     }
 
-    /// Cancels a job or one task: ends waiting tasks at once, and tells the agents to end placed tasks.
-    fn cancel(&mut self, id: JobId, index: Option<u32>) {
+    /// Cancels a job or some of its tasks: ends waiting tasks at once, and tells the agents to end placed tasks.
+    fn cancel(&mut self, id: JobId, tasks: Option<&IndexSet>) {
         let pending = &self.job(id).pending;
-        let gone = index.map_or_else(|| pending.clone(), |index| IndexSet::one(index).intersection(pending));
-        self.cancel_tasks(id, &gone, index.is_some(), None);
-        self.end_active(id, index, EndCause::Cancelled);
+        let gone = tasks.map_or_else(|| pending.clone(), |tasks| tasks.intersection(pending));
+        self.cancel_tasks(id, &gone, tasks.is_some(), None);
+        self.end_active(id, tasks, EndCause::Cancelled);
         self.job_changed(id, &gone);
     }
 
-    /// Cancels waiting tasks. `is_alone`: a user has named the only one of them. The message says why they were cancelled.
-    pub(super) fn cancel_tasks(&mut self, id: JobId, gone: &IndexSet, is_alone: bool, message: Option<&str>) {
+    /// Cancels waiting tasks. `are_named`: a user has named these tasks, and not the job. The message says why they were cancelled.
+    pub(super) fn cancel_tasks(&mut self, id: JobId, gone: &IndexSet, are_named: bool, message: Option<&str>) {
         let ending = Ending { state: JobState::Cancelled, exit_code: None };
         if gone.is_empty() {
             return;
@@ -223,11 +227,16 @@ impl Step<'_> {
         let is_array = self.job(id).spec.array.is_some();
         self.count(id, TaskChange::Ended { state: ending.state, tasks: gone.len() });
         // Write a row only if it adds information: a cancelled array of a million tasks must not write a million rows. The message in
-        // the first row applies to all tasks without a row, so a task that was cancelled alone needs its own row.
-        if let Some(first) = gone.first().filter(|_| message.is_some() || is_alone && is_array) {
+        // the first row applies to all tasks without a row, so tasks that were named need their own rows.
+        let rows = match message {
+            Some(_) => 1,
+            None if are_named && is_array => MOST_NAMED_ROWS,
+            None => 0,
+        };
+        for index in gone.iter().take(rows) {
             self.changes.records.push(Record::Ended(Box::new(EndedTask {
                 job: id,
-                index: first,
+                index,
                 attempt: hostler_model::Attempt(0),
                 ending,
                 message: message.map(str::to_owned),
@@ -251,12 +260,14 @@ impl Step<'_> {
     }
 
     /// Tells the agents to end a job's placed tasks. A later cause replaces an earlier one, e.g. cancel after requeue.
-    fn end_active(&mut self, id: JobId, index: Option<u32>, cause: EndCause) {
+    fn end_active(&mut self, id: JobId, tasks: Option<&IndexSet>, cause: EndCause) {
         let runs: Vec<RunId> = self
             .job(id)
             .active
             .values()
-            .filter(|active| active.ending != Some(cause) && index.is_none_or(|index| active.run.task.index == index))
+            .filter(|active| {
+                active.ending != Some(cause) && tasks.is_none_or(|tasks| tasks.contains(active.run.task.index))
+            })
             .map(|active| active.run)
             .collect();
         for run in runs {
@@ -270,7 +281,7 @@ impl Step<'_> {
     /// Requeues a job or one task: ends placed tasks, and makes ended tasks wait again. With `keeps_completed`, completed
     /// tasks do not change.
     fn requeue(&mut self, id: JobId, index: Option<u32>, keeps_completed: bool) {
-        self.end_active(id, index, EndCause::Requeued);
+        self.end_active(id, index.map(IndexSet::one).as_ref(), EndCause::Requeued);
         let job = Arc::clone(self.job(id));
         let mut again = IndexSet::default();
         for (ending, indices) in &job.endings {

@@ -97,6 +97,25 @@ fn cancel_that_changes_nothing_is_not_recorded() {
 }
 
 #[test]
+fn tasks_that_are_cancelled_together_make_one_event() {
+    let mut head = Head::new();
+    let job = head.submit(JobSpec { array: Some("0-9".parse().expect("an array")), ..held(spec()) }).expect("accepted");
+    let cancel =
+        |indices: &str| Command::CancelTasks { caller: user("ada"), job, indices: indices.parse().expect("indices") };
+    let events = head.log().len();
+    head.command(&cancel("2-4,7,20")).expect("some of them exist");
+    assert_eq!(head.log().len(), events + 1);
+    assert_eq!(head.job(job).pending.to_string(), "0-1,5-6,8-9");
+    head.command(&cancel("3")).expect("it is cancelled");
+    assert_eq!(head.log().len(), events + 1, "a repetition is not recorded");
+    assert_eq!(head.command(&cancel("10-12")).expect_err("none of them exists").code(), "no_such_task");
+    let eve = Command::CancelTasks { caller: user("eve"), job, indices: "0".parse().expect("indices") };
+    assert_eq!(head.command(&eve).expect_err("it is not eve's job").code(), "not_yours");
+    head.command(&cancel("0-9")).expect("the other tasks wait");
+    assert!(head.state.job(job).is_none_or(|job| job.is_ended()), "all tasks are cancelled");
+}
+
+#[test]
 fn singleton_waits_for_earlier_jobs_of_its_name_and_user() {
     let mut head = Head::new();
     let singleton = |name: &str| JobSpec { name: name.into(), singleton: true, ..spec() };

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use hostler_core::head::Command;
 use hostler_model::JobId;
-use hostler_proto::api::{JobChange, JobSummary};
+use hostler_proto::api::{CancelTasks, JobChange, JobSummary};
 
 use super::error::ApiError;
 use super::extract::{Json as Body, Path};
@@ -34,6 +34,19 @@ pub(crate) async fn change(
     let summary = views::summary(&state, &job, None, user.sees(&job), head.engine.now());
     let about = format!("job {id}: {}", differences(&*before.spec, &*job.spec));
     Ok((Extension(About(about)), Json(summary)))
+}
+
+/// `POST /jobs/{id}/cancel-tasks`.
+pub(crate) async fn cancel_tasks(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(job): Path<JobId>,
+    Body(CancelTasks { indices }): Body<CancelTasks>,
+) -> Result<Json<JobSummary>, ApiError> {
+    tracing::info!(%job, tasks = indices.len(), user = user.0.user, "tasks are cancelled");
+    head.engine.command(Command::CancelTasks { caller: user.0.clone(), job, indices }).await?;
+    let job = user.job(&head, job).await?;
+    Ok(Json(views::summary(&head.engine.state(), &job, None, user.sees(&job), head.engine.now())))
 }
 
 /// The names of the fields that a request changes, for the log.

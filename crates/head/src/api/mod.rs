@@ -115,6 +115,7 @@ fn api() -> Api {
         .get("/jobs/{id}/why", Users, jobs::why, "Explains why a job waits.")
         .get("/jobs/{id}/script", Owners, script::show, "Shows the script of a job. 404 `no_script` if the job was not submitted as a script, or has completed.")
         .post("/jobs/{id}/cancel", Owners, jobs::cancel, "Cancels a job.")
+        .post("/jobs/{id}/cancel-tasks", Owners, change::cancel_tasks, "Cancels several tasks of an array. 404 `no_such_task` if none of them exists.")
         .post("/jobs/{id}/hold", Owners, jobs::hold, "Holds a job, or one of its tasks: its pending tasks do not start.")
         .post("/jobs/{id}/release", Owners, jobs::release, "Releases a held job, or one of its held tasks.")
         .post("/jobs/{id}/requeue", Owners, jobs::requeue, "Requeues a job: it runs again from the start, except for its completed tasks. 409 `wrong_state` if all ended tasks have completed or, with `keep_files=true`, if the head lacks their files; with `completed=true`, 409 `results_not_fetched` if their user has not fetched their results. 403 `partition_refuses`; 507 `disk_full`.")

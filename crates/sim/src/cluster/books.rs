@@ -124,7 +124,8 @@ impl Books {
         let records = &changes.records;
         match &stamped.event {
             Event::Submitted { job, key, spec, .. } => self.see_submission(*job, *key, spec, stamped.now.at),
-            Event::Cancelled { job, index } => self.see_cancel(*job, *index),
+            Event::Cancelled { job, index } => self.see_cancel(*job, |task| index.is_none_or(|index| index == task)),
+            Event::TasksCancelled { job, indices } => self.see_cancel(*job, |task| indices.contains(task)),
             Event::Held { job, index, .. } => self.account(*job).hold(*index),
             Event::Released { job, index, .. } => self.account(*job).release(*index),
             Event::Requeued { job, index, keeps_completed, .. } => {
@@ -227,8 +228,8 @@ impl Books {
         self.jobs.insert(job, account);
     }
 
-    fn see_cancel(&mut self, job: JobId, index: Option<u32>) {
-        for (_, task) in self.account(job).tasks.iter_mut().filter(|(at, _)| index.is_none_or(|index| index == **at)) {
+    fn see_cancel(&mut self, job: JobId, is_named: impl Fn(u32) -> bool) {
+        for (_, task) in self.account(job).tasks.iter_mut().filter(|(at, _)| is_named(**at)) {
             match task.at {
                 Standing::Waiting => task.at = Standing::Ended { state: JobState::Cancelled, result: None },
                 Standing::Placed { .. } => {

@@ -16,6 +16,7 @@ pub(super) fn brief(event: &Event) -> String {
         Event::EpochStarted { epoch, .. } => format!("epoch {} begins", epoch.0),
         Event::Submitted { job, spec, .. } => format!("job {job} is submitted: {}", wish(spec)),
         Event::Cancelled { job, index } => format!("{} is cancelled", task(job, index)),
+        Event::TasksCancelled { job, indices } => format!("tasks {indices} of job {job} are cancelled"),
         Event::Held { job, index, .. } => format!("{} is held", task(job, index)),
         Event::Released { job, index, .. } => format!("{} is released", task(job, index)),
         Event::Requeued { job, index, keeps_completed, .. } => {

@@ -102,7 +102,10 @@ impl Ended {
                     ended.add(state, moves, store, dependency.job)?;
                 }
             }
-            Command::Act { job, .. } | Command::Fetched { job, .. } | Command::DropResults { job, .. } => {
+            Command::Act { job, .. }
+            | Command::CancelTasks { job, .. }
+            | Command::Fetched { job, .. }
+            | Command::DropResults { job, .. } => {
                 ended.add(state, moves, store, *job)?;
             }
             Command::ForgetUnfetched { jobs, .. } => {
