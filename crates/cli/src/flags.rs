@@ -455,7 +455,7 @@ impl JobFlags {
             pty: self.pty.then(|| output::window_size().unwrap_or(WindowSize { rows: 24, columns: 80 })),
             limit_signal: self.signal.map(Box::new),
             grace_ms: self.grace.map(grace_ms).transpose()?,
-            notify: self.notify.clone().into(),
+            notify: (!self.notify.is_empty()).then(|| Box::new(self.notify.clone())),
             labels: labels(&self.tag)?.map(Box::new),
             ..Submission::with_defaults(name, work)
         })

@@ -130,7 +130,7 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
         requeue: job.spec.requeue,
         constraint: job.spec.constraint.clone(),
         after: job.spec.after.to_vec(),
-        notify: if is_owner { job.spec.notify.to_vec() } else { Vec::new() },
+        notify: if is_owner { job.spec.subscriptions().to_vec() } else { Vec::new() },
         command: if is_owner { job.spec.work.command_line() } else { String::new() },
         snapshot: match &job.spec.work {
             Work::Project { snapshot, .. } if is_owner => Some(*snapshot),
@@ -164,10 +164,11 @@ fn kept_until(state: &State, job: &Job) -> Option<WallTime> {
     Some(WallTime(job.ended_at()?.0.saturating_add(i64::try_from(kept_ms).ok()?)))
 }
 
-/// What surrounds a job's tasks, as far as the viewer may see it: a container and an image name files and registries.
+/// What surrounds a job's tasks, as far as the viewer may see it: a container and an image name files and registries, and a
+/// command line says what the job does.
 fn surroundings(job: &Job, is_owner: bool) -> Surroundings {
     let all = job.spec.surroundings.clone();
-    if is_owner { all } else { Surroundings { image: None, container: None, ..all } }
+    if is_owner { all } else { Surroundings { image: None, container: None, submit_line: None, ..all } }
 }
 
 /// Creates the record of a job with its tasks.

@@ -302,6 +302,8 @@ fn sacct_prints_slurms_tables() {
     let held = site.submit(&["-H", "-J", "held", "-a", "3-9%2", "--mem=1536", "--wrap", "true"]);
     assert_eq!([good.as_str(), &bad, &killed, &late, &gone, &never, &held], ["1", "2", "3", "4", "5", "6", "7"]);
 
+    let lines = site.sacct(&["-n", "-P", "-j", &bad, "-o", "SubmitLine"]);
+    assert_eq!(lines, "sbatch --parsable --mem=16 -o /dev/null -J bad -w n1 --wrap exit 3\n\n");
     let header = "JobID           JobName  Partition    Account  AllocCPUS      State ExitCode \n\
                   ------------ ---------- ---------- ---------- ---------- ---------- -------- \n";
     let rows = "1            a long na+        all    default          1  COMPLETED      0:0 \n\
@@ -377,7 +379,8 @@ fn sacct_prints_slurms_tables() {
     let list = site.sacct(&["--helpformat"]);
     assert!(list.starts_with("Account             AdminComment        AllocCPUS           AllocNodes         \n"));
     let all = list.split_whitespace().collect::<Vec<_>>().join(",") + ",,";
-    let whole = site.sacct(&["--format", &all, "--parsable", "--jobs=1"]);
+    // The submit line of the first job has a `|`.
+    let whole = site.sacct(&["--format", &all, "--parsable", "--jobs=2"]);
     let counts: Vec<usize> = whole.lines().map(|line| line.matches('|').count()).collect();
     assert_eq!(counts, [list.split_whitespace().count(); 3]);
     assert_eq!(site.run_with(("SACCT_FORMAT", "jobid,user"), "sacct", &["-nPXj1"]).stdout, format!("1|{user}\n"));

@@ -125,9 +125,10 @@ pub struct JobSpec<Count = u32, Amounts = Request, Time = WallTime> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Box<Files>>,
     /// Notifications about the job's events.
-    #[serde(default, skip_serializing_if = "is_empty")]
+    // In a box, because few jobs have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Vec<Subscription>, max_items = 8)]
-    pub notify: Box<[Subscription]>,
+    pub notify: Option<Box<Vec<Subscription>>>,
     /// Labels: values by name, which Hostler only stores and shows. In a box, because few jobs have them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = labels_schema, required = false)]
@@ -138,6 +139,14 @@ pub struct JobSpec<Count = u32, Amounts = Request, Time = WallTime> {
 fn permission_bits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
     let mask: Option<u32> = Option::deserialize(deserializer)?;
     Ok(mask.map(|mask| (mask & 0o777) as u16))
+}
+
+impl<Count, Amounts, Time> JobSpec<Count, Amounts, Time> {
+    /// The notifications about the job's events.
+    #[must_use]
+    pub fn subscriptions(&self) -> &[Subscription] {
+        self.notify.as_ref().map_or(&[], |all| all)
+    }
 }
 
 impl JobSpec {
@@ -171,7 +180,7 @@ impl JobSpec {
             grace_ms: None,
             umask: None,
             files: None,
-            notify: Box::default(),
+            notify: None,
             labels: None,
         }
     }

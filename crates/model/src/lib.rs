@@ -65,7 +65,7 @@ pub use python::{PYTHON_INSTALL, PythonVersions, VersionFile};
 pub use reason::{Reason, Shortfall, WakingNode};
 pub use resources::{Offer, Resources};
 pub use signal::{LimitSignal, SignalNumber, SignalTarget};
-pub use surroundings::Surroundings;
+pub use surroundings::{MAX_SUBMIT_LINE, Surroundings};
 pub use text::{ParseError, TYPOGRAPHIC_QUOTES, escaped, escaped_html, escaped_lines, plural, quote_advice, shortened};
 pub use time::{RequestedTime, Timestamp, WallTime};
 pub use topology::{CoreKind, Cpu, Topology};

@@ -41,4 +41,13 @@ pub struct Surroundings {
     /// the image names.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub entrypoint: bool,
+    /// The command line that submitted the job, at most 4096 characters without control characters. Only shown, and only to the
+    /// job's user and operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = r"^[^\x00-\x1f\x7f-\x9f]{0,4096}$")]
+    // One word if there is none: a waiting job has little room.
+    pub submit_line: Option<Box<String>>,
 }
+
+/// The largest size of a command line that submitted a job, in characters.
+pub const MAX_SUBMIT_LINE: usize = 4096;

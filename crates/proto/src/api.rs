@@ -415,7 +415,7 @@ pub struct JobDetail {
     /// Number of processes of each task on each of its nodes.
     #[serde(default = "one")]
     pub tasks_per_node: u32,
-    /// What surrounds each task. Only the job's user and operators see the image and the container.
+    /// What surrounds each task. Only the job's user and operators see the image, the container and the submit line.
     #[serde(flatten)]
     pub surroundings: Surroundings,
     /// What a placed task of an exclusive job has on its first node.

@@ -73,7 +73,7 @@ pub struct JobRecord {
     pub priority: i32,
     /// Whether the job runs again if its node is lost.
     pub requeue: bool,
-    /// What surrounds each task. Only the job's user and operators see the image and the container.
+    /// What surrounds each task. Only the job's user and operators see the image, the container and the submit line.
     #[serde(flatten)]
     pub surroundings: Surroundings,
     /// Whether an operator holds the job, so that its owner cannot release it.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use hostler_client::{Client, ClientError};
 use hostler_model::{
     ArraySpec, Condition, Constraint, Counted, CountedError, Dependency, Environment, Files, JobId, Labels,
-    LimitSignal, NUMBERED, OpenMode, PartialRequest, RequestedTime, SignalTarget, Submission, Surroundings, WallTime,
-    Work,
+    LimitSignal, MAX_SUBMIT_LINE, NUMBERED, OpenMode, PartialRequest, RequestedTime, SignalTarget, Submission,
+    Surroundings, WallTime, Work,
 };
 use hostler_proto::api::NodeView;
 use hostler_remote::step::LoginRequest;
@@ -66,7 +66,7 @@ pub(crate) fn submission(
         request: request(options, &layout, nodes)?,
         nodes: Some(nodes),
         tasks_per_node: Some(layout.tasks_per_node),
-        surroundings: Surroundings { exclusive, ..Surroundings::default() },
+        surroundings: Surroundings { exclusive, submit_line: Some(Box::new(own_line())), ..Surroundings::default() },
         first_node: true,
         partition,
         constraint: constraint(options)?,
@@ -330,9 +330,8 @@ fn slurm_dependency(condition: Condition, text: &str) -> Option<Dependency> {
 fn begin_before_deadline(options: &JobOptions) -> Result<Option<RequestedTime>, Ended> {
     let begin = options.begin.as_deref().map(begin).transpose()?;
     let Some(text) = options.deadline.as_deref() else { return Ok(begin) };
-    let wrong = |mistake: Ended| Ended { code: MISTAKE, ..mistake.and("error: Invalid --deadline specification") };
     let now = WallTime(jiff::Timestamp::now().as_millisecond());
-    let deadline = start_time(text).map_err(wrong)?.at(now);
+    let deadline = start_time(text).map_err(|mistake| wrong_time(text, mistake, "deadline"))?.at(now);
     if deadline <= now {
         let why = "Requested time limit is invalid (missing or exceeds some limit)";
         return Err(Ended::error(format!("Batch job submission failed: {why}")));
@@ -347,7 +346,7 @@ fn begin_before_deadline(options: &JobOptions) -> Result<Option<RequestedTime>, 
 
 /// Parses the value of `--begin`.
 fn begin(text: &str) -> Result<RequestedTime, Ended> {
-    start_time(text).map_err(|mistake| Ended { code: MISTAKE, ..mistake.and("error: Invalid --begin specification") })
+    start_time(text).map_err(|mistake| wrong_time(text, mistake, "begin"))
 }
 
 /// Parses the earliest time of a start: `now+1hour`, `16:00`, `tomorrow`, `2030-01-20T12:34`.
@@ -357,6 +356,13 @@ pub(super) fn start_time(text: &str) -> Result<RequestedTime, Ended> {
         let place = text.strip_prefix("now").map_or(0, |_| "now".len());
         Ended::plain(format!("Invalid time specification (pos={place}): {text}"))
     })
+}
+
+/// The error of an option with a wrong time. Slurm names no place in an empty one.
+fn wrong_time(text: &str, mistake: Ended, option: &str) -> Ended {
+    let wrong = format!("Invalid --{option} specification");
+    let ended = if text.is_empty() { Ended::error(wrong) } else { mistake.and(format!("error: {wrong}")) };
+    Ended { code: MISTAKE, ..ended }
 }
 
 /// Whether the job gets all of the caller's variables.
@@ -522,6 +528,16 @@ fn described(options: &JobOptions, spec: &Submission, layout: &Layout, directory
         add("ARRAY_TASK_STEP", step.to_string());
     }
     all
+}
+
+/// The command line of this process, on one line, as `sacct` shows it.
+fn own_line() -> String {
+    let mut words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(name) = words.first_mut() {
+        *name = name.rsplit('/').next().unwrap_or_default().to_owned();
+    }
+    let blank = |c: char| if c.is_control() { ' ' } else { c };
+    words.join(" ").chars().map(blank).take(MAX_SUBMIT_LINE).collect()
 }
 
 /// What the options say that only Slurm's commands show.

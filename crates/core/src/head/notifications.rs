@@ -53,13 +53,13 @@ impl State {
 impl Step<'_> {
     /// Writes messages for the subscriptions of a job that name this event.
     pub(super) fn tell_owner(&mut self, id: JobId, occasion: JobOccasion) {
-        if self.job(id).spec.notify.is_empty() {
+        if self.job(id).spec.subscriptions().is_empty() {
             return;
         }
         let job = self.job(id).clone();
         let is_failure =
             occasion == JobOccasion::End && !matches!(job.state(), JobState::Completed | JobState::Cancelled);
-        for subscription in &job.spec.notify {
+        for subscription in job.spec.subscriptions() {
             if subscription.wants(occasion) || is_failure && subscription.failure {
                 let event = if is_failure { JobOccasion::Failure } else { occasion };
                 let (to, address) = (subscription.to.clone(), subscription.address.clone());
@@ -79,12 +79,12 @@ impl Step<'_> {
         let waited_ms = until.ms_since(submitted);
         let is_waiting = job.started_at.is_none() && job.active.is_empty() && !job.pending.is_empty();
         let due = |it: &&hostler_model::Subscription| is_waiting && it.wait_ms == Some(waited_ms);
-        for subscription in job.spec.notify.iter().filter(due) {
+        for subscription in job.spec.subscriptions().iter().filter(due) {
             let (to, address) = (subscription.to.clone(), subscription.address.clone());
             let to = Recipient::User { user: job.user.clone(), to, address };
             self.write(to, Happening::Job(news_of(&job, JobOccasion::Wait)));
         }
-        let next = job.spec.notify.iter().filter_map(|it| it.wait_ms).filter(|ms| *ms > waited_ms).min();
+        let next = job.spec.subscriptions().iter().filter_map(|it| it.wait_ms).filter(|ms| *ms > waited_ms).min();
         self.state.set_wait_limit(id, next.map(|ms| submitted.plus_ms(ms)));
     }
 

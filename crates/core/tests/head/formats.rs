@@ -296,7 +296,7 @@ fn everything() -> JobSpec {
         singleton: true,
         grace_ms: Some(9),
         umask: Some(0o22),
-        notify: ["mail:ada@example.org=start,end,failure,wait:1h".parse().expect("a subscription")].into(),
+        notify: Some(Box::new(vec!["mail:ada@example.org=start,end,failure,wait:1h".parse().expect("a subscription")])),
         ..JobSpec::new("train", work, Request { gpus: 1, counted, ..Request::new(1, 1 << 30) })
     }
 }

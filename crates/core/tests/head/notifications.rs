@@ -38,7 +38,7 @@ impl Head {
 }
 
 fn notifying(notify: &[&str]) -> JobSpec {
-    JobSpec { notify: notify.iter().map(|text| text.parse().expect(text)).collect(), ..spec() }
+    JobSpec { notify: Some(Box::new(notify.iter().map(|text| text.parse().expect(text)).collect())), ..spec() }
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(crate) async fn dry_run(
     Body(DryRunRequest { spec }): Body<DryRunRequest>,
 ) -> Result<Json<DryRunView>, ApiError> {
     may_submit(&head)?;
-    head.notifier.admit(&spec.notify).map_err(bad_notification)?;
+    head.notifier.admit(spec.subscriptions()).map_err(bad_notification)?;
     let (mut spec, live) = {
         let state = head.engine.state();
         (state.complete(spec, head.engine.now().wall), state.job_count())

@@ -83,7 +83,7 @@ async fn accept(
         return Err(refusal);
     }
     if is_new {
-        head.notifier.admit(&spec.notify).map_err(bad_notification)?;
+        head.notifier.admit(spec.subscriptions()).map_err(bad_notification)?;
     }
     let mut spec = head.engine.state().complete(spec, head.engine.now().wall);
     let snapshot_is_complete = match &spec.work {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use hostler_model::WallTime;
-use hostler_proto::api::PartView;
+use hostler_proto::api::{JobRecord, PartView};
 use hostler_proto::link::Usage;
 use hostler_slurm::size::{Unit, convert};
 use hostler_slurm::table::{Column, Fit};
@@ -199,7 +199,7 @@ pub(super) const FIELDS: &[Field] = &[
         let at = if entry.is_step { report.start(entry) } else { Some(entry.row.job.submitted_at) };
         report.time(at, out);
     }),
-    none("SubmitLine", 20, Text),
+    of_job("SubmitLine", 20, Text, |_, entry, out| out.push_str(submit_line(entry.row.job))),
     of("Suspended", 10, Number, |_, _, out| out.push_str("00:00:00")),
     none("SystemComment", 15, Text),
     of("SystemCPU", 10, Text, |_, entry, out| cpu_time(entry, |usage| usage.system_ms, out)),
@@ -240,6 +240,11 @@ pub(super) const FIELDS: &[Field] = &[
 fn number(number: impl std::fmt::Display, out: &mut String) {
     use std::fmt::Write;
     write!(out, "{number}").expect("text grows");
+}
+
+/// The command line that submitted a job. None, if another user may not see it or it was not submitted by a command of Slurm's.
+pub(super) fn submit_line(job: &JobRecord) -> &str {
+    job.surroundings.submit_line.as_ref().map_or("", |line| line)
 }
 
 fn label(entry: &Entry<'_>, name: &str, out: &mut String) {

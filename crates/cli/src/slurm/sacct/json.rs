@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::CLUSTER;
 use super::super::job_json::exit_code;
 use super::super::json::{self, number, seconds, unlimited};
+use super::columns::submit_line;
 use super::entry::{Entry, Report};
 
 /// The document with all jobs, each with its steps.
@@ -126,7 +127,7 @@ fn job(entry: &Entry<'_>, steps: &[Value], report: &mut Report) -> Value {
         "stdin": input,
         "stdout": output,
         "steps": steps,
-        "submit_line": "",
+        "submit_line": submit_line(job),
         "time": times(entry, report),
         "tres": { "allocated": if row.nodes().is_empty() { json!([]) } else { resources.clone() }, "requested": resources },
         "used_gres": "",

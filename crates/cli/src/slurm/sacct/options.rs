@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use hostler_model::WallTime;
 use hostler_slurm::getopt::Mistake;
 use hostler_slurm::getopt::Takes::{Attached, Nothing, Value};
 use hostler_slurm::hostlist;
@@ -58,7 +59,7 @@ pub(super) const OPTIONS: &[Setter<Given>] = &[
     flag("env-vars", "", |given| given.content = Content::Environment),
     nothing("federation", "", Nothing),
     prints("helpformat help-fields", "e", || names(FIELDS)),
-    checked("endtime", "E", Value, |given, text| set(&mut given.to, time(text.unwrap_or_default(), &given.clock))),
+    checked("endtime", "E", Value, |given, text| set_time(&mut given.to, text, &given.clock)),
     nothing("file", "f", Value),
     nothing("flags", "F", Value),
     checked("gid group", "g", Value, |given, list| {
@@ -120,7 +121,7 @@ pub(super) const OPTIONS: &[Setter<Given>] = &[
         given.selection.states = states.map(|states| [before.unwrap_or_default(), states].concat());
         Ok(())
     }),
-    checked("starttime", "S", Value, |given, text| set(&mut given.from, time(text.unwrap_or_default(), &given.clock))),
+    checked("starttime", "S", Value, |given, text| set_time(&mut given.from, text, &given.clock)),
     flag("truncate", "T", |given| given.truncate = true),
     checked("uid", "", Value, set_users),
     prints("usage", "U", || "Usage: sacct [options]\n\tUse --help for help\n".to_owned()),
@@ -141,6 +142,11 @@ fn add(list: &mut Option<Vec<String>>, more: &str) {
 fn set<T>(option: &mut Option<T>, value: Result<T, Ended>) -> Result<(), Ended> {
     *option = Some(value?);
     Ok(())
+}
+
+/// Sets a time. An empty one is ignored, as in Slurm.
+fn set_time(option: &mut Option<WallTime>, text: Option<&str>, clock: &Clock) -> Result<(), Ended> {
+    text.filter(|text| !text.is_empty()).map_or(Ok(()), |text| set(option, time(text, clock)))
 }
 
 fn set_users(given: &mut Given, list: Option<&str>) -> Result<(), Ended> {
@@ -168,7 +174,6 @@ pub(super) fn parse(args: Vec<OsString>, clock: &Clock, usual: Option<String>) -
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::WallTime;
     use hostler_slurm::table::Style;
 
     use super::super::settings::period;
@@ -221,6 +226,15 @@ mod tests {
         ] {
             assert_eq!(settings(&args).err().as_deref(), Some(text), "{args:?}");
         }
+    }
+
+    #[test]
+    fn empty_times_are_ignored() {
+        let period = |args: &[&str]| {
+            let selection = settings(args).expect("valid").selection;
+            (selection.from, selection.to)
+        };
+        assert_eq!(period(&["-S", "", "--endtime="]), period(&[]));
     }
 
     #[test]

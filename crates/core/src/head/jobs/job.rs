@@ -357,7 +357,7 @@ impl Job {
             spec: Arc::clone(spec),
             submitted_at: now.wall,
             wait: spec
-                .notify
+                .subscriptions()
                 .iter()
                 .filter_map(|it| it.wait_ms)
                 .min()

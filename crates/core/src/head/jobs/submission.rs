@@ -1,8 +1,8 @@
 //! Checks that a new job and a changed job share: the specification alone, dependencies, partition, nodes, priority and quotas.
 
 use hostler_model::{
-    Ability, Dependency, JobSpec, LEAST_MEMORY_BYTES, PartitionName, Reason, TaskId, Work, format_bytes, is_job_name,
-    labels_problem,
+    Ability, Dependency, JobSpec, LEAST_MEMORY_BYTES, MAX_SUBMIT_LINE, PartitionName, Reason, TaskId, Work,
+    format_bytes, is_job_name, labels_problem,
 };
 use hostler_sched::NeverFits;
 
@@ -203,11 +203,15 @@ pub(in crate::head) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     if spec.grace_ms.is_some_and(|grace| grace > MAX_GRACE_MS) {
         return bad("a job may have at most one hour between the request to end and its kill");
     }
-    if spec.notify.len() > MAX_SUBSCRIPTIONS {
+    if spec.subscriptions().len() > MAX_SUBSCRIPTIONS {
         return Err(Refusal::BadSpec(format!("a job has at most {MAX_SUBSCRIPTIONS} notifications")));
     }
     if let Some(problem) = spec.files.as_ref().and_then(|files| files.problem()) {
         return bad(problem);
+    }
+    let is_line = |line: &str| line.chars().count() <= MAX_SUBMIT_LINE && !line.contains(char::is_control);
+    if spec.surroundings.submit_line.as_deref().is_some_and(|line| !is_line(line)) {
+        return bad("`submit_line` must have at most 4096 characters, and no control characters");
     }
     if let Some(problem) = spec.labels.as_deref().and_then(labels_problem) {
         return Err(Refusal::BadSpec(problem));

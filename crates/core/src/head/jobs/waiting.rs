@@ -103,6 +103,8 @@ pub fn memory_of(spec: &JobSpec) -> u64 {
     let environment: usize = environment.iter().map(|(name, value)| 2 * STRING + name.len() + value.len()).sum();
     let files = files.as_ref().map_or(0, |files| files.paths().map(|path| STRING + path.len()).sum());
     let labels: usize = spec.labels().map(|(name, value)| 2 * STRING + name.len() + value.len()).sum();
-    let all = STRING + name.len() + work + counted + partition + constraint + array + after + files + labels;
+    let submit_line = spec.surroundings.submit_line.as_ref().map_or(0, |line| line.len());
+    let all =
+        STRING + name.len() + work + counted + partition + constraint + array + after + files + labels + submit_line;
     u64::try_from(all + environment).unwrap_or(u64::MAX)
 }
