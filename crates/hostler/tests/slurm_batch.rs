@@ -381,7 +381,22 @@ fn scancel_ends_what_it_names_and_nothing_else() {
         let outcome = site.run("scancel", &arguments);
         assert_eq!((outcome.code, outcome.stderr), (1, format!("scancel: error: {text}\n")));
     }
-    // Unknown ids count only as long as nothing else is asked for.
+    // Tasks that have ended or do not exist are ignored, unless there is a filter, a signal or a step.
+    quiet(&[&format!("{array}_[1-3,77]")]);
+    let failed = |ids: &[String]| -> String {
+        ids.iter()
+            .map(|id| format!("scancel: error: Kill job error on job id {id}: Invalid job id specified\n"))
+            .collect()
+    };
+    let tasks = [1, 3, 77].map(|index| format!("{array}_{index}"));
+    let outcome = site.run("scancel", &["-A", "default", &format!("{array}_[1,3-4,77]"), &one]);
+    assert_eq!((outcome.code, outcome.stderr), (1, failed(&[tasks.as_slice(), std::slice::from_ref(&one)].concat())));
+    let tasks = site.cluster.json(&["job", &array])["tasks"].clone();
+    assert_eq!((&tasks["cancelled"], &tasks["pending"]), (&6.into(), &3.into()));
+    let outcome = site.run("scancel", &[&format!("{one}.0")]);
+    let text = format!("scancel: error: Kill job error on job step id {one}.0: Invalid job id specified\n");
+    assert_eq!((outcome.code, outcome.stderr), (1, text));
+    // So are unknown ids.
     for arguments in [vec!["-s", "USR1", "999"], vec!["-n", "same", "999"], vec!["-b", "999"]] {
         let outcome = site.run("scancel", &arguments);
         assert_eq!(outcome.code, 1, "{arguments:?}");
@@ -517,7 +532,7 @@ fn signal_waits_for_the_start_of_its_job() {
     assert_eq!((scancel.wait().expect("our child").code(), rest), (Some(0), Vec::new()));
     site.wait(&job, "failed");
     let ended = site.run("scancel", &["-s", "TERM", &job]);
-    let text = format!("scancel: error: Kill job error on job id {job}: Job/step already completing or completed\n");
+    let text = format!("scancel: error: Kill job error on job id {job}: Invalid job id specified\n");
     assert_eq!((ended.code, ended.stderr), (1, text));
 }
 

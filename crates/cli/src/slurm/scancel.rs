@@ -16,7 +16,7 @@ use nix::unistd::{Uid, User};
 use super::machines::ALL_NODES;
 use super::node_files::nodes_in;
 use super::options::{self, Setter, checked, flag, nothing, prints, value, version};
-use super::rows::{ACCOUNT, QOS, find_task, rows};
+use super::rows::{ACCOUNT, QOS, find_task, rows, task_with_number};
 use super::steps;
 use super::{Ended, Outcome, Refused, check_clusters, own_name, print, tell};
 use crate::context::{Context, block_on};
@@ -96,6 +96,15 @@ struct Given {
     verbose: bool,
 }
 
+/// States of jobs that have not ended.
+const LIVE: [JobState; 4] = [JobState::Pending, JobState::Starting, JobState::Running, JobState::Completing];
+
+/// The largest number of jobs that one request may name.
+const MOST_NAMED: usize = 1000;
+
+/// What Slurm says about a job that has ended or never existed.
+const UNKNOWN: &str = "Invalid job id specified";
+
 /// Which of the named jobs to cancel.
 #[derive(Debug, Default)]
 struct Filter {
@@ -137,7 +146,7 @@ impl Filter {
 
     /// What to cancel of a job, or of those of its tasks that the user named: all, or of an array the tasks in these states and
     /// on these nodes.
-    fn matching(&self, job: &JobRecord, named: Option<&Named>) -> Vec<Named> {
+    fn matching(&self, job: &JobRecord, named: Option<&Named>) -> Option<Named> {
         let whole = Named { text: job.id.to_string(), job: job.id, tasks: None, step: None };
         let named = named.unwrap_or(&whole);
         let is_in = |state: JobState| self.states.as_ref().is_none_or(|states| states.contains(&state));
@@ -150,17 +159,16 @@ impl Filter {
             Some(_) => self.states.is_none() && self.nodes.is_none(),
         };
         if is_whole || job.array.is_none() {
-            return is_whole.then(|| named.clone()).into_iter().collect();
+            return is_whole.then(|| named.clone());
         }
-        let of_named = |tasks: IndexSet| named.tasks.as_ref().map_or(tasks.clone(), |named| named.intersection(&tasks));
         let waiting = job.waiting.as_ref().filter(|_| is_in(JobState::Pending) && self.nodes.is_none());
-        let waiting = waiting.map(|waiting| of_named(waiting.indices.clone())).into_iter();
+        let mut set = waiting.map(|waiting| waiting.indices.clone()).unwrap_or_default();
         let tasks = all.iter().filter(|row| is_there(&row.nodes())).filter_map(|row| row.task);
         let started = tasks.filter(|task| is_in(task.state) && !task.state.is_ended());
-        let started = started.map(|task| of_named(IndexSet::one(task.index)));
-        let sets = waiting.chain(started).filter(|set| !set.is_empty());
-        let of_set = |set| Named { text: format!("{}_{}", job.id, bracketed(&set)), tasks: Some(set), ..named.clone() };
-        sets.map(of_set).collect()
+        set.add_all(&started.map(|task| task.index).collect());
+        let set = named.tasks.as_ref().map_or(set.clone(), |named| named.intersection(&set));
+        let text = format!("{}_{}", job.id, bracketed(&set));
+        (!set.is_empty()).then(|| Named { text, tasks: Some(set), ..named.clone() })
     }
 }
 
@@ -174,6 +182,32 @@ struct Named {
 }
 
 impl Named {
+    /// Finds the job among live ones. Returns it with what is named of it and has not ended, and the ids of the rest.
+    fn among<'a>(&self, live: &'a [JobRecord]) -> (Option<(&'a JobRecord, Self)>, Vec<String>) {
+        let number = |job: &JobRecord| task_with_number(job, self.job).filter(|_| self.tasks.is_none());
+        let Some(job) = live.iter().find(|job| job.id == self.job || number(job).is_some()) else {
+            return (None, self.tasks.as_ref().map_or_else(|| vec![self.text.clone()], |set| self.each(self.job, set)));
+        };
+        let named = number(job).map(IndexSet::one).or_else(|| self.tasks.clone());
+        let Some(named) = named else { return (Some((job, self.clone())), Vec::new()) };
+        let waiting = job.waiting.as_ref().map(|waiting| waiting.indices.clone()).unwrap_or_default();
+        let started = job.tasks.iter().filter(|task| !task.state.is_ended()).map(|task| task.index);
+        let mut alive = waiting.intersection(&named);
+        alive.add_all(&started.filter(|index| named.contains(*index)).collect());
+        let ended = self.each(job.id, &named.difference(&alive));
+        let text = if named == alive { self.text.clone() } else { format!("{}_{}", job.id, bracketed(&alive)) };
+        let alive = (!alive.is_empty()).then_some(Self { text, job: job.id, tasks: Some(alive), step: self.step });
+        (alive.map(|alive| (job, alive)), ended)
+    }
+
+    /// The ids of tasks of an array, or that of the named step.
+    fn each(&self, array: JobId, tasks: &IndexSet) -> Vec<String> {
+        match self.step {
+            Some(_) => vec![self.text.clone(); usize::from(!tasks.is_empty())],
+            None => tasks.iter().map(|index| format!("{array}_{index}")).collect(),
+        }
+    }
+
     /// The task whose number this is, if it is that of an array's task.
     async fn task(&self, client: &Client) -> Result<Option<Self>, ClientError> {
         let task = if self.tasks.is_none() { find_task(client, self.job).await? } else { None };
@@ -207,7 +241,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
         None => None,
         Some(text) => Some(text.parse().map_err(|_| Ended::plain(format!("Unknown job signal: {text}")))?),
     };
-    let is_plain = filter.is_empty() && named_signal.is_none() && to != SignalTarget::Program;
+    let is_plain = filter.is_empty() && named_signal.is_none() && to != SignalTarget::Program && !interactive;
     let how = Treatment { signal, to, interactive, quiet, verbose, is_plain };
     if operands.iter().any(|word| word.is_empty()) {
         return Err(Ended::error("Invalid job id "));
@@ -241,28 +275,32 @@ struct Treatment {
 async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Filter, how: Treatment) -> Outcome {
     let verbose = how.verbose;
     let refuse = |error: ClientError| Ended::error(Refused::from(error).text);
-    let chosen = if filter.is_empty() {
+    let mut code = 0;
+    let report = |text: &str, step: Option<&Step>, why: &str| {
+        let what = if step.is_some() { "job step id" } else { "job id" };
+        tell(context, NAME, &[format!("error: Kill job error on {what} {text}: {why}")]);
+    };
+    let chosen = if how.is_plain && named.iter().all(|named| named.step.is_none()) {
         named.to_vec()
-    } else {
+    } else if named.is_empty() {
         let matching = live_jobs(client, filter).await.map_err(refuse)?;
-        if named.is_empty() {
-            matching.iter().flat_map(|job| filter.matching(job, None)).collect()
-        } else {
-            let mut chosen = Vec::new();
-            for named in named {
-                // The head refuses an unknown job below.
-                let is_unknown = client.job(named.job, 0).await.is_err_and(|error| error.code() == Some("no_such_job"));
-                let task = if is_unknown { named.task(client).await.map_err(refuse)? } else { None };
-                let is_unknown = is_unknown && task.is_none();
-                let named = task.unwrap_or_else(|| named.clone());
-                if is_unknown {
-                    chosen.push(named);
-                } else if let Some(job) = matching.iter().find(|job| job.id == named.job) {
-                    chosen.extend(filter.matching(job, Some(&named)));
+        matching.iter().filter_map(|job| filter.matching(job, None)).collect()
+    } else {
+        // With a filter, a signal or a step, Slurm refuses jobs that have ended as it refuses unknown ones.
+        let live = named_jobs(client, named).await.map_err(refuse)?;
+        let mut chosen = Vec::new();
+        for named in named {
+            let (alive, ended) = named.among(&live);
+            for text in ended {
+                code = 1;
+                if !how.quiet {
+                    report(&text, named.step.as_ref(), UNKNOWN);
                 }
             }
-            chosen
+            let alive = alive.filter(|(job, _)| filter.takes(job));
+            chosen.extend(alive.and_then(|(job, named)| filter.matching(job, Some(&named))));
         }
+        chosen
     };
     if let Some(user) = filter.user.as_deref().filter(|_| chosen.is_empty())
         && User::from_name(user).ok().flatten().is_none()
@@ -274,16 +312,14 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
         }
     }
     let chosen = if how.interactive { confirmed(context, client, chosen).await? } else { chosen };
-    let mut code = 0;
-    let mut report = |text: &str, step: Option<&Step>, error: ClientError| {
+    let mut refused = |text: &str, step: Option<&Step>, error: ClientError| {
         let refused = Refused::from(error);
         // The user wants the job not to run, which is true of jobs that have ended or never existed.
         let is_unknown = matches!(refused.code.as_deref(), Some("no_such_job" | "no_such_task"));
         let is_gone = is_unknown && how.is_plain && step.is_none();
         let is_over = is_unknown || refused.code.as_deref() == Some("not_running");
         if (!is_gone || verbose) && !(how.quiet && is_over) {
-            let what = if step.is_some() { "job step id" } else { "job id" };
-            tell(context, NAME, &[format!("error: Kill job error on {what} {text}: {}", refused.text)]);
+            report(text, step, refused.text);
         }
         if !is_gone {
             code = 1;
@@ -298,10 +334,17 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
                 how.signal.map_or_else(|| "Terminating".to_owned(), |signal| format!("Signal {} to", signal.get()));
             tell(context, NAME, &[format!("{doing} job {text}")]);
         }
-        let indices: Vec<Option<u32>> = tasks.as_ref().map_or_else(|| vec![None], |set| set.iter().map(Some).collect());
+        let at_once = tasks.as_ref().filter(|set| how.signal.is_none() && step.is_none() && set.len() > 1);
+        let indices: Vec<Option<u32>> = match tasks {
+            Some(set) if at_once.is_none() => set.iter().map(Some).collect(),
+            _ => vec![None],
+        };
         for index in indices {
             let done = match (step, how.signal) {
-                (None, None) => client.act(*job, index, JobAction::Cancel).await.map(drop),
+                (None, None) => match at_once {
+                    Some(set) => client.cancel_tasks(*job, set.clone()).await.map(drop),
+                    None => client.act(*job, index, JobAction::Cancel).await.map(drop),
+                },
                 (None, Some(signal)) => {
                     let signal = Signalled { text: text.clone(), job: *job, index, signal, to: how.to };
                     match signal.send(client).await {
@@ -329,12 +372,12 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
             {
                 open.push_front(task);
             } else {
-                report(text, step.as_ref(), error);
+                refused(text, step.as_ref(), error);
             }
         }
     }
     for (text, error) in signal_started(client, waiting).await {
-        report(&text, None, error);
+        refused(&text, None, error);
     }
     Ok(code)
 }
@@ -404,11 +447,21 @@ async fn may_run(client: &Client, job: JobId, index: Option<u32>) -> Result<bool
     Ok(matches!(state, JobState::Pending | JobState::Starting | JobState::Running))
 }
 
+/// The named jobs that have not ended, without their ended tasks.
+async fn named_jobs(client: &Client, named: &[Named]) -> Result<Vec<JobRecord>, ClientError> {
+    let mut all = Vec::new();
+    for some in named.chunks(MOST_NAMED) {
+        let jobs = some.iter().map(|named| named.job).collect();
+        let asked = RecordFilter { jobs, states: LIVE.to_vec(), live: true, ..RecordFilter::default() };
+        all.extend(client.records(&asked).await?);
+    }
+    Ok(all)
+}
+
 /// The jobs that have not ended and that the filter takes.
 async fn live_jobs(client: &Client, filter: &Filter) -> Result<Vec<JobRecord>, ClientError> {
-    let states = vec![JobState::Pending, JobState::Starting, JobState::Running, JobState::Completing];
     let user = filter.user.clone().filter(|user| !user.contains(','));
-    let asked = RecordFilter { states, user, live: true, ..RecordFilter::default() };
+    let asked = RecordFilter { states: LIVE.to_vec(), user, live: true, ..RecordFilter::default() };
     let mut all = client.records(&asked).await?;
     all.retain(|job| filter.takes(job));
     Ok(all)
@@ -420,22 +473,7 @@ async fn confirmed(context: &Context, client: &Client, chosen: Vec<Named>) -> Re
     let mut left = Vec::new();
     let mut answers = std::io::stdin().lines();
     for named in chosen {
-        let (named, job) = match client.job(named.job, 0).await {
-            Ok(job) => (named, job),
-            Err(error) if error.code() != Some("no_such_job") => return Err(refuse(error)),
-            // The number may be that of an array's task.
-            Err(_) => match named.task(client).await.map_err(refuse)? {
-                Some(task) => {
-                    let job = client.job(task.job, 0).await.map_err(refuse)?;
-                    (task, job)
-                }
-                // The head refuses an unknown job below.
-                None => {
-                    left.push(named);
-                    continue;
-                }
-            },
-        };
+        let job = client.job(named.job, 0).await.map_err(refuse)?;
         let what = if named.step.is_some() { "step_id" } else { "job_id" };
         let partition = job.summary.partition.as_ref().map_or(ALL_NODES, hostler_model::PartitionName::as_str);
         let question = format!("Cancel {what}={} name={} partition={partition} [y/n]? ", named.text, job.summary.name);
