@@ -206,6 +206,10 @@ fn tasks_of_arrays_have_records() {
         assert!(one.starts_with(&starts[1]) && one.lines().count() == 1, "{one}");
         assert!(one.contains(&format!("StdOut={}/slurm-{array}_1.out", site.cluster.home().display())), "{one}");
     }
+    let waiting = site.scontrol(&format!("show job {array}_4 -o"));
+    let start = format!("JobId=5 ArrayJobId={array} ArrayTaskId=4 ArrayTaskThrottle=2 JobName=sweep ");
+    assert!(waiting.starts_with(&start) && waiting.lines().count() == 1, "{waiting}");
+    assert_tokens(&waiting);
     let unknown = site.run("scontrol", &["show", "job", &format!("{array}_9")]);
     assert_eq!((unknown.code, unknown.stdout), (1, format!("Job {array}_9 not found\n")));
     site.cluster.write("go", "");
@@ -561,6 +565,7 @@ PARTITION AVAIL  TIMELIMIT   NODES(A/I/O/T) NODELIST
 all*         up   infinite          1/1/0/2 n[1-2]
 "
     );
+    assert!(site.sinfo("-h -l").starts_with("all* "), "no date without the header");
     let text = site.sinfo("-lN");
     let expected = "\
 NODELIST   NODES PARTITION       STATE CPUS    S:C:T MEMORY TMP_DISK WEIGHT AVAIL_FE REASON              \n\

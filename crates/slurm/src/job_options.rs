@@ -158,6 +158,7 @@ impl JobOptions {
             Key::Output => self.output = some(),
             Key::Overcommit => self.overcommit = true,
             Key::Partition => self.partition = some(),
+            Key::Priority if text.eq_ignore_ascii_case("TOP") => self.priority = Some(i32::MAX),
             Key::Priority => match number(text, "priority")? {
                 negative if negative < 0 => return Err(BadValue::new("Priority must be >= 0".to_owned())),
                 priority => self.priority = Some(priority),
@@ -361,6 +362,12 @@ mod tests {
         ] {
             assert_eq!(options(line).expect_err(line), text, "{line}");
         }
+    }
+
+    #[test]
+    fn highest_priority_and_empty_numbers_of_gpus_are_understood() {
+        let some = options("--priority=top --gpus= --gpus-per-node=").expect("valid");
+        assert_eq!((some.priority, some.gpus, some.gpus_per_node), (Some(i32::MAX), Some(0), Some(0)));
     }
 
     #[test]

@@ -38,8 +38,11 @@ pub(crate) fn count(text: &str, option: &str) -> Result<u32, BadValue> {
     })
 }
 
-/// A number of GPUs, perhaps after the name of a type.
+/// A number of GPUs, perhaps after the name of a type. An empty value is none, as in Slurm.
 pub(crate) fn gpus(text: &str, option: &str) -> Result<u32, BadValue> {
+    if text.is_empty() {
+        return Ok(0);
+    }
     let last = text.rsplit([':', '=']).next().unwrap_or(text);
     let text = || format!("Invalid --{option} specification: {text}");
     last.parse().map_err(|_| BadValue { text: text(), code: 1 })

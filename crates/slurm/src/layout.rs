@@ -67,9 +67,15 @@ pub fn parse_long(list: &str) -> Vec<Piece> {
             continue;
         };
         let (is_right, sized) = size.strip_prefix('.').map_or((false, size), |sized| (true, sized));
+        // A negative size stands for no width, and a blank after the text.
+        let negative = sized.strip_prefix('-').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        let sized = negative.unwrap_or(sized);
         let digits = sized.bytes().take_while(u8::is_ascii_digit).count();
-        let width = sized[..digits].parse().ok().filter(|width| *width > 0);
+        let width = sized[..digits].parse().ok().filter(|width| *width > 0 && negative.is_none());
         pieces.push(Piece::Field(Field { name, width, is_right }));
+        if negative.is_some() {
+            push_text(&mut pieces, " ");
+        }
         push_text(&mut pieces, &sized[digits..]);
     }
     pieces
@@ -135,6 +141,7 @@ mod tests {
             ("JobID:.9,State:3", "  <jobid><st\n"),
             ("name:|,user:\u{1f}", "<name>|<user>\u{1f}\n"),
             ("jobid:7;,state:", "<jobid>;<state>\n"),
+            ("jobid:-12,state:.-3;", "<jobid> <state> ;\n"),
         ] {
             assert_eq!(written(&parse_long(list)), expected, "{list}");
         }

@@ -185,8 +185,8 @@ impl StateFilter {
         Self { wanted: vec![Wanted::Base(Base::Down), Wanted::Drain], is_all: false }
     }
 
-    /// Parses names of states, in upper or lower case: after commas for one of them, after `&` for all of them. `None` stands
-    /// for any state.
+    /// Parses names of states or their beginnings, in upper or lower case: after commas for one of them, after `&` for all of
+    /// them. `None` stands for any state.
     ///
     /// # Errors
     /// Returns the first word that is not a state.
@@ -197,9 +197,10 @@ impl StateFilter {
             if word.eq_ignore_ascii_case("all") {
                 return Ok(None);
             }
-            let is_named = |names: &&[&str]| names.iter().any(|name| name.eq_ignore_ascii_case(word));
-            let found = WANTED.iter().find(|(_, names)| is_named(names)).ok_or_else(|| word.to_owned())?;
-            wanted.push(found.0);
+            let lower = word.to_ascii_lowercase();
+            let named = WANTED.iter().find(|(_, names)| names.contains(&lower.as_str()));
+            let begun = || WANTED.iter().find(|(_, names)| names[0].starts_with(&lower));
+            wanted.push(named.or_else(begun).ok_or_else(|| word.to_owned())?.0);
         }
         Ok(Some(Self { wanted, is_all }))
     }
@@ -279,10 +280,15 @@ mod tests {
             ("alloc,mix", [false, false, true, false, false]),
             ("no_respond,powered_down", [false, false, false, true, true]),
             ("maint", [false; 5]),
+            ("i", [true, true, false, false, true]),
+            ("D", [false, false, false, true, false]),
+            ("dr", [false, true, true, false, false]),
+            ("al,mi", [false, false, true, false, false]),
         ] {
             assert_eq!(taken(text), expected, "{text}");
         }
         assert_eq!(StateFilter::parse("idle,bogus"), Err("bogus".to_owned()));
+        assert_eq!(StateFilter::parse("cg"), Err("cg".to_owned()));
         assert!(StateFilter::names().starts_with("unknown,down,idle,allocated,"));
         assert!(StateFilter::with_reasons().takes(LOST) && !StateFilter::with_reasons().takes(IDLE));
     }

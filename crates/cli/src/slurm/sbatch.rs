@@ -212,7 +212,10 @@ fn read_script(wrap: Option<&str>, operand: Option<OsString>) -> Result<Script, 
         return Ok(Script { content, path: "sbatch".to_owned(), name: "sbatch".to_owned(), file: None });
     };
     let path = find(&operand);
-    let cannot = |error: io::Error| Ended::error(format!("Unable to open file {}: {error}", operand.display()));
+    let cannot = |error: io::Error| {
+        let why = nix::Error::try_from(error).map_or("it cannot be read", nix::Error::desc);
+        Ended::error(format!("Unable to open file {}", operand.display())).and(why)
+    };
     File::open(&path).and_then(|file| file.take(limit).read_to_end(&mut content)).map_err(cannot)?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let path = std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned();

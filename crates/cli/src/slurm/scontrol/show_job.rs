@@ -81,8 +81,10 @@ impl Session<'_> {
         let job = named.map(|named| named.job);
         let records = self.ask("slurm_load_jobs", async |client| load(client, job, now).await)?;
         named = named.map(|named| named.among(&records));
+        // A waiting task that is named is shown alone.
+        let splits = named.is_some_and(|named| named.index.is_some());
         let mut shown: Vec<Row<'_>> =
-            records.iter().flat_map(|record| rows(record, false)).filter(|row| is_kept(row, now)).collect();
+            records.iter().flat_map(|record| rows(record, splits)).filter(|row| is_kept(row, now)).collect();
         if named.is_some() && shown.is_empty() {
             return Err(Ended::plain(INVALID));
         }

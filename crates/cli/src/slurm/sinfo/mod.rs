@@ -190,7 +190,7 @@ impl Asked {
             return json::document(&rows, writer.clock.now);
         }
         let mut text = String::new();
-        if self.long && self.format.is_none() {
+        if self.long && self.format.is_none() && !self.no_header {
             text.push_str(&format!("{}\n", writer.clock.date_line()));
         }
         if !self.no_header {
@@ -224,6 +224,9 @@ fn short_format(format: &str, reports: &mut Vec<String>) -> Vec<Piece> {
 
 /// Parses a long format. Fields that nobody knows are left out, and reported.
 fn long_format(format: &str, reports: &mut Vec<String>) -> Vec<Piece> {
+    if format.eq_ignore_ascii_case("all") {
+        return short_format("%all", reports);
+    }
     let is_known = |piece: &Piece| match piece {
         Piece::Field(field) if find(&field.name).is_none() => {
             reports.push(format!("{NAME}: error: Invalid job format specification: {}\n", field.name));
