@@ -155,7 +155,7 @@ impl Slurm {
              ProctrackType=proctrack/linuxproc\nTaskPlugin=task/cgroup\nMpiDefault=none\n\
              SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nDefMemPerNode=512\n\
              SchedulerParameters=batch_sched_delay=0,bf_interval=5\nSlurmdParameters=config_overrides\n\
-             ReturnToService=2\nKillWait=2\nAccountingStorageType=accounting_storage/slurmdbd\n\
+             GresTypes=gpu\nAllowSpecResourcesUsage=YES\nReturnToService=2\nKillWait=2\nAccountingStorageType=accounting_storage/slurmdbd\n\
              AccountingStorageHost=127.0.0.1\nAccountingStoragePort={accounting}\n\
              AccountingStoragePass={here}/munge.socket\nJobAcctGatherType=jobacct_gather/linux\n"
         );

@@ -1,9 +1,11 @@
 //! Generated command lines: options of each command in all forms, with good and bad values, from a fixed seed.
 //!
 //! Lines of `sbatch` name a partition that does not exist, so a line that the parser accepts is refused afterwards, with
-//! the same text on both clusters.
+//! the same text on both clusters. Otherwise a line has at most one mistake, because nobody relies on which of several a
+//! command names.
 
-/// An option: its long name, its short name or a blank, and the values to try. Without values, it takes none.
+/// An option: its long name, its short name or a blank, and the values to try. Without values, it takes none. The first two
+/// values are usual ones, which most options accept.
 type Opt = (&'static str, char, &'static [&'static str]);
 
 const NUMBERS: &[&str] = &["1", "2", "0", "-1", "x", "", "1x", "1.5", "99999999999", "+3", "4k", " 2"];
@@ -17,7 +19,7 @@ const WORDS: &[&str] = &["none", "verbose", "x", "", "block", "cyclic", "yes", "
 const STATES: &[&str] = &["R", "PD", "RUNNING", "pending", "all", "bogus", "R,PD", "CD", "", "r,x", "F", "TO", "CG"];
 const IDS: &[&str] = &["1", "99999", "x", "1_2", "1_[1-3]", "1,2", "", "0", "-1", "1.0", "1_x", "1_[", "1+1"];
 const MOMENTS: &[&str] =
-    &["now", "now-1hour", "2026-01-01", "10:00", "x", "", "2026-01-01T10:00:00", "tomorrow", "noon"];
+    &["2026-01-01", "2026-01-01T10:00:00", "now", "now-1hour", "10:00", "x", "", "tomorrow", "noon"];
 
 const SBATCH: &[Opt] = &[
     ("account", 'A', TEXTS),
@@ -34,7 +36,7 @@ const SBATCH: &[Opt] = &[
     ("core-spec", 'S', NUMBERS),
     ("cpus-per-gpu", ' ', NUMBERS),
     ("cpus-per-task", 'c', NUMBERS),
-    ("deadline", ' ', MOMENTS),
+    ("deadline", ' ', &["2030-01-01", "now+2hours", "now-1hour", "x", "", "tomorrow"]),
     ("delay-boot", ' ', NUMBERS),
     ("distribution", 'm', WORDS),
     ("error", 'e', TEXTS),
@@ -47,7 +49,7 @@ const SBATCH: &[Opt] = &[
     ("gpus-per-node", ' ', COUNTED),
     ("gpus-per-task", ' ', COUNTED),
     ("gres", ' ', COUNTED),
-    ("hint", ' ', WORDS),
+    ("hint", ' ', &["nomultithread", "compute_bound", "x", ""]),
     ("hold", 'H', &[]),
     ("input", 'i', TEXTS),
     ("job-name", 'J', TEXTS),
@@ -76,7 +78,7 @@ const SBATCH: &[Opt] = &[
     ("oversubscribe", 's', &[]),
     ("parsable", ' ', &[]),
     ("priority", ' ', &["1", "0", "TOP", "x", "", "-1", "99999999999"]),
-    ("profile", ' ', WORDS),
+    ("profile", ' ', &["none", "task", "x", ""]),
     ("qos", 'q', TEXTS),
     ("quiet", 'Q', &[]),
     ("reboot", ' ', &[]),
@@ -194,13 +196,30 @@ const SINFO: &[Opt] = &[
     ("verbose", 'v', &[]),
 ];
 
-/// Each command with its options, the share of its lines in percent, and what follows the options.
-const COMMANDS: [(&str, &[Opt], u64, &[&str]); 5] = [
-    ("sbatch -p nowhere", SBATCH, 50, &["--wrap true"]),
-    ("squeue", SQUEUE, 15, &["", "", "", "x", "1"]),
-    ("scancel", SCANCEL, 13, &["", "", "1", "99999", "x", "1_2", "1_[2-3] 5", "1.0", "1.x", "--bogus"]),
-    ("sacct", SACCT, 12, &["", "", "", "x"]),
-    ("sinfo", SINFO, 10, &["", "", "", "x"]),
+/// A command whose lines are generated.
+struct Command {
+    name: &'static str,
+    options: &'static [Opt],
+    /// The share of its lines, in percent.
+    share: u64,
+    /// What may follow the options.
+    ends: &'static [&'static str],
+    /// What may follow the options, and is a mistake.
+    wrong_ends: &'static [&'static str],
+}
+
+const COMMANDS: [Command; 5] = [
+    Command { name: "sbatch -p nowhere", options: SBATCH, share: 50, ends: &["--wrap true"], wrong_ends: &["absent"] },
+    Command { name: "squeue", options: SQUEUE, share: 15, ends: &[""], wrong_ends: &["x", "1"] },
+    Command {
+        name: "scancel",
+        options: SCANCEL,
+        share: 13,
+        ends: &["1", "99999"],
+        wrong_ends: &["", "x", "1_2", "1_[2-3] 5", "1.0", "1.x", "--bogus"],
+    },
+    Command { name: "sacct", options: SACCT, share: 12, ends: &[""], wrong_ends: &["x"] },
+    Command { name: "sinfo", options: SINFO, share: 10, ends: &[""], wrong_ends: &["x"] },
 ];
 
 /// Numbers from a seed (SplitMix64).
@@ -247,29 +266,42 @@ pub(crate) fn lines(seed: u64, count: usize) -> Vec<String> {
 
 fn line(random: &mut Random) -> String {
     let mut share = random.below(100);
-    let chosen = COMMANDS.iter().find(|(_, _, percent, _)| match share.checked_sub(*percent) {
+    let chosen = COMMANDS.iter().find(|command| match share.checked_sub(command.share) {
         Some(rest) => {
             share = rest;
             false
         }
         None => true,
     });
-    let (command, options, _, ends) = chosen.unwrap_or(&COMMANDS[0]);
-    let mut line = (*command).to_owned();
-    let count = if random.percent(75) { 1 } else { 2 + random.below(2) };
-    for _ in 0..count {
-        line.push(' ');
-        line += &option(random, options);
-    }
-    let end = random.pick(ends);
-    if !end.is_empty() {
-        line.push(' ');
-        line += end;
-    }
-    line
+    let Command { name, options, ends, wrong_ends, .. } = chosen.unwrap_or(&COMMANDS[0]);
+    let (options, end): (Vec<String>, _) = match random.below(100) {
+        0..60 => (vec![option(random, options)], random.pick(ends)),
+        60..85 => {
+            let count = 1 + random.below(3);
+            ((0..count).map(|_| usual_option(random, options)).collect(), random.pick(ends))
+        }
+        _ => (vec![usual_option(random, options)], random.pick(wrong_ends)),
+    };
+    format!("{name} {} {end}", options.join(" ")).trim_end().to_owned()
 }
 
-/// An option in one of its forms, sometimes a wrong one.
+/// An option in one of its forms, with a usual value.
+fn usual_option(random: &mut Random, options: &[Opt]) -> String {
+    let &(long, short, values) = random.pick(options);
+    let uses_short = short != ' ' && random.percent(40);
+    let usual: Option<&str> = (!values.is_empty()).then(|| values[random.below(2) as usize]);
+    let value = usual.map(quoted);
+    match (value, uses_short, random.percent(50)) {
+        (None, true, _) => format!("-{short}"),
+        (None, false, _) => format!("--{long}"),
+        (Some(value), true, true) => format!("-{short}{value}"),
+        (Some(value), true, false) => format!("-{short} {value}"),
+        (Some(value), false, true) => format!("--{long}={value}"),
+        (Some(value), false, false) => format!("--{long} {value}"),
+    }
+}
+
+/// An option in one of its forms, sometimes a wrong one, with any value.
 fn option(random: &mut Random, options: &[Opt]) -> String {
     if random.percent(4) {
         return (*random.pick(&["--bogus", "--bogus=1", "-@", "-Z9", "--", "--no", "--=x", "-"])).to_owned();
@@ -315,13 +347,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn options_with_values_have_usual_ones() {
+        for (name, _, values) in COMMANDS.iter().flat_map(|command| command.options) {
+            assert_ne!(values.len(), 1, "{name}");
+        }
+    }
+
+    #[test]
     fn a_seed_always_gives_the_same_different_lines() {
         let all = lines(1, 2500);
         assert_eq!(all.len(), 2500);
         assert_eq!(all, lines(1, 2500));
         assert_ne!(all, lines(2, 2500));
         assert!(all.iter().all(|line| super::super::lines::command(line).is_some()));
-        let shares: u64 = COMMANDS.iter().map(|(_, _, share, _)| share).sum();
+        let shares: u64 = COMMANDS.iter().map(|command| command.share).sum();
         assert_eq!(shares, 100);
     }
 }

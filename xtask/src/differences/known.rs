@@ -18,6 +18,9 @@ pub(crate) struct Known {
     /// Texts, one of which each differing part of Hostler's answer contains.
     #[serde(default)]
     hostler: Vec<String>,
+    /// Texts, one of which each differing part of Slurm's answer contains.
+    #[serde(default)]
+    slurm: Vec<String>,
     /// Whether Hostler's text begins with the lines of Slurm's, and has more.
     #[serde(default)]
     adds: bool,
@@ -53,10 +56,15 @@ impl Known {
             && differing.iter().all(|part| {
                 let is_listed = self.parts.is_empty() || self.parts.iter().any(|name| name == part.name());
                 let (slurm, text) = (part.of(slurm), part.of(hostler));
-                let has_text = *part == Part::Code
-                    || self.hostler.is_empty()
-                    || self.hostler.iter().any(|wanted| text.contains(wanted.as_str()));
-                is_listed && has_text && (!self.adds || has_more_lines(slurm, text))
+                let has = |wanted: &[String], text: &str| {
+                    *part == Part::Code
+                        || wanted.is_empty()
+                        || wanted.iter().any(|wanted| text.contains(wanted.as_str()))
+                };
+                is_listed
+                    && has(&self.slurm, slurm)
+                    && has(&self.hostler, text)
+                    && (!self.adds || has_more_lines(slurm, text))
             })
     }
 
@@ -122,6 +130,10 @@ mod tests {
         assert!(!covers("squeue -x", &[Part::Stderr], "other"));
         assert!(!covers("squeue -x", &[Part::Stderr, Part::Code], "a text"));
         assert!(!covers("squeue", &[Part::Stderr], "a text"));
+        let of_slurm = "[[known]]\nlines = [\"*\"]\nslurm = [\"plugin\"]\nwhy = \"It names its plugins here.\"";
+        let of_slurm = parse(of_slurm).expect("valid").remove(0);
+        assert!(of_slurm.covers("x", &[Part::Stderr], &says("a plugin"), &says("b")));
+        assert!(!of_slurm.covers("x", &[Part::Stderr], &says("a"), &says("a plugin")));
         let adds =
             parse("[[known]]\nlines = [\"*\"]\nadds = true\nwhy = \"It says what to do.\"").expect("valid").remove(0);
         assert!(adds.covers("x", &[Part::Stderr], &says("a\nb\n"), &says("a\nb\nc\n")));
