@@ -63,7 +63,8 @@ fn not_embedded(places: &Places) -> Result<Option<Endpoint>, Failure> {
     Ok(None)
 }
 
-/// What commands use besides this user's embedded cluster, which has just started: a note, unless there is no other cluster.
+/// A note if commands use another cluster than this user's embedded one, which has just started, or used one before; `None` if there is
+/// no other.
 pub fn other_cluster_note(named: Option<&str>, places: &Places) -> Result<Option<String>, Failure> {
     let own = Endpoint::Unix(places.socket()?).to_string();
     if let Some(text) = chosen(named)? {

@@ -140,8 +140,9 @@ impl Up {
                  dashboard` opens the web site",
             );
         }
-        if let Some(text) =
-            config::other_cluster_note(context.head.as_deref(), &places)?.filter(|_| started.started > 0)
+        // The cluster runs, whatever is wrong with the settings of others.
+        if started.started > 0
+            && let Ok(Some(text)) = config::other_cluster_note(context.head.as_deref(), &places)
         {
             output.say(&format!("note: {text}"));
         }
