@@ -312,10 +312,9 @@ impl Resume {
             for name in &self.names {
                 let reason = client.node(name).await?.drain.and_then(|drain| drain.reason);
                 let node = client.resume_node(name).await?;
-                context.output.say(&format!("node {name} is {}", node.node.state.as_str()));
-                if let Some(reason) = reason {
-                    context.output.say(&format!("the reason of its drain was: {}", table::one_line(&reason)));
-                }
+                let reason = reason.map(|reason| format!("; it was drained because: {}", table::one_line(&reason)));
+                let state = node.node.state.as_str();
+                context.output.say(&format!("node {name} is {state}{}", reason.unwrap_or_default()));
                 nodes.push(node);
             }
             if context.output.is_json() {
