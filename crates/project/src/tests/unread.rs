@@ -103,6 +103,7 @@ fn packages_that_a_job_gets_anyway_are_not_named() {
         ("data/environment.yml", CONDA),
         ("compose.yml", "services: {}\n"),
         ("Dockerfile", "FROM python:3.12\nRUN pip install -r requirements.txt && pip install tomlkit\n"),
+        ("Dockerfile", "RUN pipx install black && uv add --group dev tomlkit && pip3 install tomlkit >log 2>&1\n"),
         ("tox.ini", "[testenv]\ndeps = -r requirements.txt\n"),
     ] {
         let said = said(&[requirements, ("requirements/base.txt", "six\n"), (file, content)], "main.py");

@@ -2,8 +2,8 @@
 
 use crate::plan::package_name;
 
-/// Options of `pip install` with a value.
-const WITH_VALUE: [&str; 14] = [
+/// Options of `pip install` and `uv add` with a value.
+const WITH_VALUE: [&str; 19] = [
     "-r",
     "--requirement",
     "-c",
@@ -18,6 +18,11 @@ const WITH_VALUE: [&str; 14] = [
     "-t",
     "--target",
     "--python",
+    "--prefix",
+    "--root",
+    "--platform",
+    "--group",
+    "--extra",
 ];
 
 /// Packages that are there anyway.
@@ -34,11 +39,16 @@ pub(super) fn dockerfile(text: &str) -> Vec<String> {
     commands.flat_map(installed).collect()
 }
 
+/// E.g. `pip`, `pip3`, `pip3.12`; not `pipx`.
+fn is_pip(name: &str) -> bool {
+    name.strip_prefix("pip").is_some_and(|version| version.bytes().all(|it| it.is_ascii_digit() || it == b'.'))
+}
+
 fn installed(command: &str) -> Vec<String> {
     let mut words = command.split_whitespace().map(|word| word.trim_matches(['"', '\'', ',', '[', ']']));
     let mut last = "";
     let is_install = |tool: &str, word: &str| match word {
-        "install" => tool.rsplit('/').next().is_some_and(|name| name.starts_with("pip")),
+        "install" => tool.rsplit('/').next().is_some_and(is_pip),
         "add" => tool == "uv",
         _ => false,
     };
@@ -49,7 +59,7 @@ fn installed(command: &str) -> Vec<String> {
     while let Some(word) = words.next() {
         if WITH_VALUE.contains(&word) {
             words.next();
-        } else if !word.starts_with('-') {
+        } else if !word.starts_with(['-', '<', '>']) && !word.ends_with('>') {
             found.extend(package(word));
         }
     }
