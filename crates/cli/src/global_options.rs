@@ -58,7 +58,7 @@ pub fn help_flag() -> Arg {
         .display_order(903)
 }
 
-/// The error of a command line with an argument that is not UTF-8 text, although the command needs text.
+/// Explains clap's error about an argument that is not UTF-8 text; `None` for other errors.
 pub fn not_text(error: &Error, args: &[OsString]) -> Option<Failure> {
     let argument = args.iter().find(|argument| argument.to_str().is_none())?;
     (error.kind() == ErrorKind::InvalidUtf8).then(|| {

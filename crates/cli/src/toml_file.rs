@@ -150,7 +150,7 @@ fn wrong_type(key: &str, value: &toml::Value, wanted: &str, example: &str) -> Fa
     Failure::usage(format!("`{key}` is a {}, not {wanted}", value.type_str())).hint(format!("write {key} = {example}"))
 }
 
-/// The error of a text that is not TOML.
+/// The error for settings that are not valid TOML, with advice if typographic quotes are the cause.
 pub(crate) fn invalid(what: &str, text: &str, error: &toml::de::Error) -> Failure {
     let failure = Failure::usage(what).because(error);
     match error.span().and_then(|span| quote_advice(text, span.start)) {

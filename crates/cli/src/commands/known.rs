@@ -40,7 +40,7 @@ async fn check_partition(client: &Client, name: &PartitionName) -> Result<(), Fa
 async fn check_user(context: &Context, client: &Client, name: &str) -> Result<(), Failure> {
     let me = client.me().await?;
     let of_user = JobFilter { user: Some(name.to_owned()), ..JobFilter::default() };
-    // Accounts that nobody added to the cluster may submit jobs, too.
+    // An account of the machine may submit jobs although no admin has added it as a user.
     if me.user == name
         || has_jobs(client, of_user).await?
         || User::from_name(name).is_ok_and(|account| account.is_some())

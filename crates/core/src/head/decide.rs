@@ -287,7 +287,7 @@ fn decide_action(
     }
 }
 
-/// Cancels those of the tasks that have not ended. Refuses if none of them exists.
+/// Cancels the given tasks; tasks that have ended are skipped. Refuses if the job has none of the given tasks.
 fn decide_cancel(
     state: &State,
     ended: &Ended,

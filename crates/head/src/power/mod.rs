@@ -172,7 +172,7 @@ impl Switches {
                 Err(PowerFault { text, is_lasting: false, retry_after_ms: 0 })
             }
         };
-        // A query repeats, so it is no event.
+        // Status queries repeat all the time, so only orders are written to the audit log.
         match (&outcome, verb) {
             (Ok(supply), PowerVerb::Status) => tracing::debug!(%node, ?supply, "power"),
             (Ok(_), verb) => {

@@ -140,7 +140,7 @@ impl Up {
                  dashboard` opens the web site",
             );
         }
-        // The cluster runs, whatever is wrong with the settings of others.
+        // The cluster has started: damaged settings of another cluster only cost this note.
         if started.started > 0
             && let Ok(Some(text)) = config::other_cluster_note(context.head.as_deref(), &places)
         {
