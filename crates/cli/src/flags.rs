@@ -1,16 +1,17 @@
 //! The flags that `submit` and `run` share.
 
-use std::env::VarError;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use hostler_discovery::GpuPick;
 pub(crate) use hostler_model::MAX_JOB_NAME_CHARACTERS as MAX_NAME_CHARACTERS;
 use hostler_model::{
     ArraySpec, Constraint, Container, Counted, Dependency, Engine, Environment, LEAST_MEMORY_BYTES, Labels,
     LimitSignal, ParseError, PartialRequest, PartitionName, RequestedTime, SandboxNetwork, Submission, Subscription,
-    Surroundings, WallTime, WindowSize, Work, format_bytes, labels_problem, parse_bytes, parse_duration,
+    Surroundings, WallTime, WindowSize, Work, format_bytes, labels_problem, os_string_of, parse_bytes, parse_duration,
+    text_of,
 };
 use jiff::civil::DateTime;
 use jiff::{ToSpan, Zoned};
@@ -22,6 +23,11 @@ use crate::output;
 /// Parses a number of at least 1.
 pub fn at_least_one(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|number| *number > 0).ok_or("the smallest value is 1, and values are whole numbers")
+}
+
+/// Takes any bytes for a word of a job's command line, and returns the word as [`text_of`] writes it.
+pub(crate) fn words() -> impl TypedValueParser<Value = String> {
+    OsStringValueParser::new().map(text_of)
 }
 
 /// Parses a number from `LEAST` to `MOST`.
@@ -205,7 +211,7 @@ pub(crate) struct JobFlags {
     ///
     /// NAME without a value passes on the variable from the current environment. Use it for secrets: all users of this
     /// machine can read command lines.
-    #[arg(long, value_name = "NAME=VALUE")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = words())]
     pub(crate) env: Vec<String>,
 
     /// Send a signal before the time limit, e.g. USR1@2m, so that the program saves its work
@@ -496,16 +502,12 @@ fn variable(text: &str) -> Result<(String, String), Failure> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, value.to_owned()),
         None => {
-            let value =
-                std::env::var(format!("{VALUE_OF}{text}")).or_else(|_| std::env::var(text)).map_err(|error| {
-                    let why = match error {
-                        VarError::NotPresent => "this variable is not set",
-                        VarError::NotUnicode(_) => "the value of this variable is not UTF-8 text",
-                    };
-                    Failure::usage(format!("--env {text}: {why}"))
-                        .hint(format!("give the variable a value: --env {text}=VALUE"))
-                })?;
-            (text, value)
+            let own = |name: &str| std::env::var_os(os_string_of(name));
+            let value = own(&format!("{VALUE_OF}{text}")).or_else(|| own(text)).ok_or_else(|| {
+                Failure::usage(format!("--env {text}: this variable is not set"))
+                    .hint(format!("give the variable a value: --env {text}=VALUE"))
+            })?;
+            (text, text_of(value))
         }
     };
     if name.is_empty() || text.contains('\0') {

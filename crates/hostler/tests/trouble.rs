@@ -78,16 +78,35 @@ fn directory_of_another_user_is_not_used() {
 }
 
 #[test]
-fn directory_whose_name_is_not_text_is_reported() {
-    let cluster = Cluster::none(HOSTLER);
-    let directory = cluster.home().join(OsStr::from_bytes(b"caf\xe9"));
+fn jobs_get_bytes_that_are_not_text() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
+    let cafe = OsStr::from_bytes(b"caf\xe9");
+    let directory = cluster.home().join(cafe);
     fs::create_dir(&directory).expect("writable");
-    for command in ["run", "alloc"] {
-        let output = cluster.command(&[command, "--", "true"]).current_dir(&directory).output().expect("starts");
+    let seen = "printf '%s\\n' \"$1\" \"$LATIN\" \"$(printenv -0 N$'\\351' | tr -d '\\0')\" \"$(pwd)\"";
+    let expected = [&b"caf\xe9\ncaf\xe9\ncaf\xe9\n"[..], directory.as_os_str().as_bytes(), b"\n"].concat();
+    let in_bash = ["--", "bash", "-c", seen, "bash"];
+    for flags in [&["run", "-m", "16M"][..], &["run", "-m", "16M", "-n", "2"], &["alloc", "-m", "16M"]] {
+        let mut command = cluster.command(&[flags, &in_bash].concat());
+        command.arg(cafe).env("LATIN", cafe).env(OsStr::from_bytes(b"N\xe9"), cafe).current_dir(&directory);
+        let output = command.output().expect("starts");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(125), "{command}: {stderr}");
-        assert!(stderr.contains(r"caf\xE9") && stderr.contains("is not UTF-8 text"), "{command}: {stderr}");
+        assert_eq!(output.status.code(), Some(0), "{flags:?}: {stderr}");
+        let expected = if flags.contains(&"-n") { expected.repeat(2) } else { expected.clone() };
+        assert_eq!(output.stdout.escape_ascii().to_string(), expected.escape_ascii().to_string(), "{flags:?}");
     }
+    let script = b"#!/bin/sh\n# caf\xe9\nprintf '\xe9'\n";
+    fs::write(directory.join("latin.sh"), script).expect("writable");
+    let in_there = |arguments: &[&str]| {
+        let output = cluster.command(arguments).current_dir(&directory).output().expect("starts");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    assert_eq!(in_there(&["run", "-m", "16M", "--script", "latin.sh"]), b"\xe9");
+    let held = String::from_utf8(in_there(&["run", "-m", "16M", "--detach", "--hold", "--script", "latin.sh"]));
+    assert_eq!(in_there(&["job", held.expect("an id").trim(), "--script"]), script);
+    let all = cluster.ok(&["job", "1"]);
+    assert!(all.contains(r"caf\xe9") && !all.contains('\u{efe9}'), "{all}");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::octets::octet;
+
 /// The error when a text cannot be parsed: the text and the expected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} is not {expected}", shown(input))]
@@ -62,7 +64,7 @@ fn shown(input: &str) -> String {
 }
 
 /// Escapes text for one line of a terminal or log: control characters, line breaks, and marks that change the direction of text
-/// become Rust escapes, such as `\n` and `\u{1b}`.
+/// become Rust escapes, such as `\n` and `\u{1b}`. Bytes that are no text, from [`text_of`](crate::text_of), become `\xHH`.
 #[must_use]
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escape(text, is_deceptive)
@@ -101,12 +103,14 @@ pub fn shortened(text: &str, most: usize) -> String {
 }
 
 fn escape(text: &str, is_bad: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text.contains(&is_bad) {
+    if !text.contains(|c| is_bad(c) || octet(c).is_some()) {
         return Cow::Borrowed(text);
     }
     let mut clean = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if is_bad(c) {
+        if let Some(byte) = octet(c) {
+            clean.extend(std::ascii::escape_default(byte).map(char::from));
+        } else if is_bad(c) {
             clean.extend(c.escape_default());
         } else {
             clean.push(c);
@@ -173,6 +177,7 @@ mod tests {
             ("a\nERROR forged", "a\\nERROR forged", "a\nERROR forged"),
             ("\u{1b}[2Jb\u{7}\r", "\\u{1b}[2Jb\\u{7}\\r", "\\u{1b}[2Jb\\u{7}\\r"),
             ("\u{9b}31m\t", "\\u{9b}31m\\t", "\\u{9b}31m\t"),
+            ("caf\u{efe9}", "caf\\xe9", "caf\\xe9"),
             ("abc\u{202e}txt", "abc\\u{202e}txt", "abc\\u{202e}txt"),
         ] {
             assert_eq!((escaped(text).as_ref(), escaped_lines(text).as_ref()), (line, lines), "{text:?}");

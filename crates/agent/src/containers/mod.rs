@@ -12,6 +12,7 @@ pub(crate) mod sandbox;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,7 +22,7 @@ use anyhow::{Context, bail, ensure};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use hostler_core::agent::{RunLaunch, Why};
-use hostler_model::{Container, Engine, Environment, Feature, NodeName, Resources, RunId};
+use hostler_model::{Container, Engine, Environment, Feature, NodeName, Resources, RunId, os_string_of, text_of};
 use hostler_shepherd::{Launcher, Options};
 use tokio::task::spawn_blocking;
 
@@ -139,7 +140,7 @@ impl Containers {
                 self.node
             );
         };
-        let folder = folder.to_string_lossy();
+        let folder = text_of(folder);
         ensure!(
             !folder.contains(['"', ',', ':']) && !folder.contains(char::is_control),
             "{engine} cannot show the folder {folder}, because of its name"
@@ -226,7 +227,7 @@ impl Containers {
         argv.push(self.name_of(run).into());
         let step = Step {
             argv,
-            env: environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            env: environment.iter().map(|(name, value)| (os_string_of(name), os_string_of(value))).collect(),
             cwd: "/".into(),
             credentials: account.as_ref().map(|account| account.credentials()),
             may_gain_rights: gains_rights(engine),
@@ -336,7 +337,7 @@ fn store_variables(
     }
     let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
     let store = || {
-        directory.store(path, lines.as_bytes())?;
+        directory.store(path, os_string_of(&lines).as_bytes())?;
         account.map_or(Ok(()), |it| std::os::unix::fs::lchown(path, Some(it.ids.uid), Some(it.ids.gid)))
     };
     store().context("cannot store the container's variables")

@@ -10,13 +10,12 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hostler_client::Client;
 use hostler_core::agent::RunLaunch;
-use hostler_model::{RunId, Work};
+use hostler_model::{RunId, Work, os_string_of};
 use hostler_proto::forward::{Destination, ForwardAnswer, STEP_HOST};
 use hostler_remote::step::SOCKET;
 use socket2::{Domain, SockRef, Socket, Type};
@@ -166,7 +165,7 @@ impl Running {
         let account = forwarding.accounts.of(&launch.job.user, launch.job.uid).await?;
         Ok(Site {
             folder: match &launch.spec().work {
-                Work::Command { directory, .. } => PathBuf::from(&**directory),
+                Work::Command { directory, .. } => os_string_of(directory).into(),
                 Work::Project { .. } => forwarding.runs.of(launch.run()).work(),
             },
             is_sandboxed: launch.spec().surroundings.sandbox,

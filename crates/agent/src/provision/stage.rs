@@ -1,6 +1,6 @@
 //! Staging: from a launch to orders for a shepherd, with folder, environment and command line.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use hostler_core::agent::{RunLaunch, Why};
-use hostler_model::{Digest, Engine, Environment, NodeName, PathFacts, RunId, SignalTarget, Work};
+use hostler_model::{Digest, Engine, Environment, NodeName, PathFacts, RunId, SignalTarget, Work, os_string_of};
 use hostler_project::{Requirements, detect};
 use hostler_proto::link::Output;
 use hostler_remote::step::COMMANDS_IN_IMAGE;
@@ -40,6 +40,7 @@ use crate::runs::leaves::Leaves;
 use crate::runs::process_limits::ProcessLimits;
 use crate::runs::shepherds::LINGER;
 use crate::runs::surroundings::Surrounding;
+use std::os::unix::ffi::OsStrExt;
 
 /// Limit for the stored output of a build: ample for real builds, and too little to fill a disk.
 const BUILD_LOG_BYTES: usize = 16 << 20;
@@ -163,7 +164,7 @@ pub(crate) async fn prepare(
             let (cwd, cancel) = (cwd.to_string(), Arc::clone(cancel));
             let work = move || {
                 let began = Instant::now();
-                preparation.obtain_image(Path::new(&cwd), &cancel, began)?;
+                preparation.obtain_image(Path::new(&os_string_of(&cwd)), &cancel, began)?;
                 if let Some(image) =
                     preparation.image.as_mut().filter(|_| preparation.launch.spec().surroundings.entrypoint)
                 {
@@ -248,13 +249,13 @@ impl Preparation {
     /// Orders for a command in a directory of this node, with the submitter's environment.
     fn command(&self, argv: &[String], cwd: &str) -> anyhow::Result<Launch> {
         let environment = self.variables();
-        self.orders(argv, environment, PathBuf::from(cwd))
+        self.orders(argv, environment, os_string_of(cwd).into())
     }
 
     /// Stores the job's script in the run's directory, as a file of the user.
     fn store_script(&self, script: &str) -> io::Result<()> {
         let path = self.directory.script();
-        self.directory.store(&path, script.as_bytes())?;
+        self.directory.store(&path, os_string_of(script).as_bytes())?;
         if let Some(ids) = self.ids() {
             std::os::unix::fs::lchown(&path, Some(ids.uid), Some(ids.gid))?;
         }
@@ -294,7 +295,7 @@ impl Preparation {
         }
         let mut variables = self.variables();
         let Self { stager, launch, .. } = &*self;
-        let mut search_path = OsString::from(variables["PATH"].clone());
+        let mut search_path = os_string_of(&variables["PATH"]);
         if launch.spec().surroundings.sandbox {
             search_path = stager.environments.search_path_in_sandbox(&search_path);
         }
@@ -462,8 +463,8 @@ impl Preparation {
         }
         Ok(Launch {
             directory: directory.path().to_owned(),
-            argv: ranked(program, launch, argv).into_iter().map(OsString::from).collect(),
-            env: environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            argv: ranked(program, launch, argv).iter().map(|word| os_string_of(word)).collect(),
+            env: environment.iter().map(|(name, value)| (os_string_of(name), os_string_of(value))).collect(),
             cwd,
             options,
         })

@@ -181,7 +181,7 @@ impl Own {
         let write = || -> std::io::Result<()> {
             DirBuilder::new().mode(0o700).create(&steps)?;
             let files = texts.iter().map(|(name, text)| (*name, text.as_bytes()));
-            let secret = allocation.to_bytes();
+            let secret = allocation.to_bytes()?;
             for (name, content) in files.chain([(ALLOCATION, &secret[..])]) {
                 let path = steps.join(name);
                 directory.store(&path, content)?;

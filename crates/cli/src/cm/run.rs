@@ -8,12 +8,12 @@ use hostler_model::{ParseError, PartialRequest, Submission, Work, parse_bytes};
 use hostler_proto::settings::SettingSource;
 
 use super::Tool;
-use crate::commands::run::{Attended, own_directory, own_environment, own_umask, undeliverable};
+use crate::commands::run::{Attended, own_directory, own_environment, own_umask};
 use crate::commands::submit::announce;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
-use crate::flags::derived_name;
+use crate::flags::{derived_name, words};
 use crate::passed_on::PassedOn;
 
 /// Default memory per node, in bytes.
@@ -62,7 +62,7 @@ pub(crate) struct Cmrun {
     wait: bool,
 
     /// Command and its arguments, or one argument with a shell command
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, value_parser = words())]
     command: Vec<String>,
 }
 
@@ -102,9 +102,6 @@ impl Tool for Cmrun {
 
     fn run(self, context: &Context) -> Outcome {
         let mut spec = self.spec()?;
-        if let Some(note) = undeliverable(std::env::vars_os(), &PassedOn::chosen(&[])?, &spec.environment) {
-            context.output.say(&note);
-        }
         if !self.wait {
             let client = context.client()?;
             let id = block_on(async {

@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
 use clap::Args;
-use hostler_model::Work;
+use hostler_model::{Work, os_string_of};
 use nix::libc;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::command_words::check_command;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::flags::JobFlags;
+use crate::flags::{JobFlags, words};
 use crate::passed_on::PassedOn;
 use crate::steps;
 use crate::steps::holding::{Held, Wait, request};
@@ -36,7 +36,7 @@ pub struct Alloc {
     keep: bool,
 
     /// Command and arguments [default: a shell]
-    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, value_parser = words())]
     command: Vec<String>,
 }
 
@@ -118,11 +118,11 @@ pub(crate) async fn attend(
 
 /// Starts a command that uses an allocation.
 fn start(command: &[String], variables: &[(String, Option<String>)]) -> Result<tokio::process::Child, Failure> {
-    let mut process = std::process::Command::new(&command[0]);
-    process.args(&command[1..]).stdin(Stdio::inherit());
+    let mut process = std::process::Command::new(os_string_of(&command[0]));
+    process.args(command[1..].iter().map(|word| os_string_of(word))).stdin(Stdio::inherit());
     for (name, value) in variables {
         match value {
-            Some(value) => process.env(name, value),
+            Some(value) => process.env(name, os_string_of(value)),
             None => process.env_remove(name),
         };
     }
@@ -130,7 +130,7 @@ fn start(command: &[String], variables: &[(String, Option<String>)]) -> Result<t
     for name in ["HOSTLER_NODE", "HOSTLER_NODE_RANK", "HOSTLER_CPU_IDS", "HOSTLER_ARRAY_INDEX", "HOSTLER_ARRAY_LEN"] {
         process.env_remove(name);
     }
-    process.arg0(&command[0]);
+    process.arg0(os_string_of(&command[0]));
     tokio::process::Command::from(process).spawn().during(|| format!("cannot start {}", command[0]))
 }
 

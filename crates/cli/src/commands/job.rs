@@ -45,7 +45,7 @@ impl Job {
             if context.output.is_json() {
                 context.output.json(&ScriptView { script });
             } else {
-                context.output.data(script.strip_suffix('\n').unwrap_or(&script));
+                context.output.job_text(&script);
             }
             return Ok(exit::OK);
         }

@@ -1,6 +1,5 @@
 //! `hostler run`: runs a command as a job and shows its output.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::ops::ControlFlow;
@@ -11,7 +10,8 @@ use std::time::Duration;
 use clap::Args;
 use hostler_client::{Client, ClientError, new_key};
 use hostler_model::{
-    ArraySpec, Environment, Files, JobId, JobState, MAX_SCRIPT_BYTES, OpenMode, Submission, TaskId, Work,
+    ArraySpec, Environment, Files, JobId, JobState, MAX_SCRIPT_BYTES, OpenMode, Submission, TaskId, Work, os_string_of,
+    text_of,
 };
 use hostler_proto::api::{AwaitedJob, JobAction, JobDetail, ShortOutput, SubmitRequest, Submitted};
 use hostler_proto::link::Output;
@@ -29,11 +29,13 @@ use crate::command_words::check_command;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::flags::{JobFlags, VariableNames};
+use crate::flags::{JobFlags, VariableNames, words};
 use crate::here::here;
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output::views;
 use crate::passed_on::PassedOn;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 
 /// Time in milliseconds after which the command streams output. Reading the output of a shorter command once, at its end, is faster.
 const STREAM_DELAY_MS: u64 = 30;
@@ -129,7 +131,7 @@ pub struct Run {
     entrypoint: bool,
 
     /// Command and arguments
-    #[arg(value_name = "COMMAND", required_unless_present = "image", trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND", required_unless_present = "image", trailing_var_arg = true, value_parser = words())]
     pub command: Vec<String>,
 }
 
@@ -162,7 +164,7 @@ impl Run {
         block_on(attended.run(spec)).map_err(|failure| failure.exiting(exit::RUN_FAILED))
     }
 
-    /// Describes the job. Prints a note about what the caller has and the job does not get.
+    /// Describes the job. Prints a note about input that the job does not get.
     fn spec(&self, context: &Context) -> Result<Submission, Failure> {
         let named = match (self.command.first(), &self.flags.image) {
             (Some(program), _) => program,
@@ -188,9 +190,6 @@ impl Run {
         spec.files = self.files().map(Box::new);
         // The cluster's settings may set the number of processes, so the head decides whether labels contain ranks.
         spec.label = self.label;
-        if let Some(note) = undeliverable(std::env::vars_os(), &passed_on, &spec.environment) {
-            context.output.say(&note);
-        }
         if self.stdin.is_none() && spec.pty.is_none() && has_unread_input() {
             context.output.say(
                 "note: the job does not read this standard input; `hostler exec` passes it on, --stdin names a file on the node",
@@ -236,11 +235,11 @@ fn read_script(path: &str) -> Result<String, Failure> {
     let limit = MAX_SCRIPT_BYTES as u64 + 1;
     let read = match path {
         "-" => io::stdin().lock().take(limit).read_to_end(&mut bytes),
-        path => File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)),
+        path => File::open(os_string_of(path)).and_then(|file| file.take(limit).read_to_end(&mut bytes)),
     };
     let name = if path == "-" { "from standard input" } else { path };
     read.during(|| format!("cannot read the script {name}"))?;
-    String::from_utf8(bytes).map_err(|_| Failure::usage(format!("the script {name} is not UTF-8 text")))
+    Ok(text_of(OsString::from_vec(bytes)))
 }
 
 /// How long an interrupted submission may still take.
@@ -457,40 +456,12 @@ pub(crate) fn code_of(job: &JobDetail) -> u8 {
     }
 }
 
+/// The current directory, as [`text_of`] writes it.
 pub(crate) fn own_directory() -> Result<String, Failure> {
-    let directory = here()?;
-    directory.into_os_string().into_string().map_err(|path| {
-        Failure::new(format!("the path of the current directory, {path:?}, is not UTF-8 text"))
-            .hint("rename the directory; `hostler exec` works in any directory")
-            .exiting(exit::RUN_FAILED)
-    })
+    Ok(text_of(here()?))
 }
 
-/// A message about the caller's variables that should be passed on but are not in `environment`, because a job can only
-/// have variables that are UTF-8 text.
-pub(crate) fn undeliverable(
-    own: impl Iterator<Item = (OsString, OsString)>,
-    passed_on: &PassedOn,
-    environment: &Environment,
-) -> Option<String> {
-    let is_text = |(name, value): &(OsString, OsString)| name.to_str().is_some() && value.to_str().is_some();
-    let names: Vec<String> = own
-        .filter(|variable| !is_text(variable))
-        .filter(|(name, _)| name.to_str().is_none_or(|name| passed_on.takes(name) && !environment.contains_key(name)))
-        .filter(|(name, _)| !EXCLUDED_VARIABLES.iter().any(|excluded| name == excluded))
-        .map(|(name, _)| format!("{name:?}").trim_matches('"').to_owned())
-        .collect();
-    let what = match names.len() {
-        0 => return None,
-        1 => "variable",
-        _ => "variables",
-    };
-    let list = names.join(", ");
-    Some(format!("note: the job does not get the {what} {list}: not UTF-8 text; `hostler exec` passes on any bytes"))
-}
-
-/// Returns the caller's environment variables that the job gets. Leaves out variables that are not UTF-8, which
-/// [`undeliverable`] lists.
+/// Returns the caller's environment variables that the job gets.
 pub(crate) fn own_environment(passed_on: &PassedOn) -> Environment {
     // If the caller is in a job with steps, `mpirun` in the new job must not use the nodes of the caller's job.
     let of_the_job = allocation_variables();
@@ -501,7 +472,7 @@ pub(crate) fn own_environment(passed_on: &PassedOn) -> Environment {
         (is_launchers && name != SLURM_CONF_VARIABLE) || (is_in_a_job && CPU_VARIABLES.contains(&name))
     };
     std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .map(|(name, value)| (text_of(name), text_of(value)))
         .filter(|(name, value)| !EXCLUDED_VARIABLES.contains(&name.as_str()) && !is_of_the_job(name, value))
         .filter(|(name, _)| passed_on.takes(name))
         .filter(|(name, _)| !is_of_another(name))
@@ -551,26 +522,6 @@ mod tests {
         }
         let help = parse("--memroy 1G true").expect_err("`--memroy` is not a flag").to_string();
         assert!(help.contains("--memory"), "{help}");
-    }
-
-    #[test]
-    fn variables_that_are_not_text_are_named() {
-        let raw = |bytes: &[u8]| std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec());
-        let own = || {
-            [("TEXT", b"caf\xc3\xa9".to_vec()), ("LATIN", b"caf\xe9".to_vec()), ("OLDPWD", b"/caf\xe9".to_vec())]
-                .into_iter()
-                .map(|(name, value)| (OsString::from(name), raw(&value)))
-        };
-        let none = Environment::new();
-        let note = undeliverable(own(), &PassedOn::All, &none).expect("LATIN is not text");
-        assert!(note.contains("does not get the variable LATIN:"), "{note}");
-        let two = own().chain([(raw(b"N\xe9"), OsString::from("x"))]);
-        let note = undeliverable(two, &PassedOn::All, &none).expect("two are not text");
-        assert!(note.contains(r"does not get the variables LATIN, N\xE9:"), "{note}");
-        let replaced = Environment::from([("LATIN".to_owned(), "cafe".to_owned())]);
-        assert_eq!(undeliverable(own(), &PassedOn::All, &replaced), None, "--env LATIN=cafe");
-        let only = PassedOn::Only(vec!["TEXT".parse().expect("a name")]);
-        assert_eq!(undeliverable(own(), &only, &none), None, "--env-only TEXT");
     }
 
     #[test]

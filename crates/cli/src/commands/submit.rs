@@ -17,7 +17,7 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::fetching::destination;
-use crate::flags::JobFlags;
+use crate::flags::{JobFlags, words};
 use crate::here::absolute;
 use crate::interrupts::{self, Interrupts};
 use crate::submission::{narrate, not_used, with_not_used};
@@ -46,7 +46,7 @@ pub struct Submit {
     entrypoint: String,
 
     /// Arguments of the program
-    #[arg(value_name = "ARGS", last = true)]
+    #[arg(value_name = "ARGS", last = true, value_parser = words())]
     args: Vec<String>,
 
     #[command(flatten)]

@@ -21,12 +21,13 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hostler_model::{JobId, WindowSize, escaped_lines};
+use hostler_model::{JobId, WindowSize, escaped_lines, os_string_of};
 use serde::Serialize;
 
 pub(crate) use progress::{Progress, Step};
 
 use crate::failure::{During, Failure};
+use std::os::unix::ffi::OsStrExt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -89,8 +90,11 @@ impl Output {
     /// Prints a job's text on stdout, e.g. its script. Control characters are escaped only on a terminal, so files and pipes get
     /// the exact text.
     pub(crate) fn job_text(&self, text: &str) {
-        let shown = if io::stdout().is_terminal() { escaped_lines(text) } else { text.into() };
-        to_stdout(shown.as_bytes());
+        if io::stdout().is_terminal() {
+            to_stdout(escaped_lines(text).as_bytes());
+        } else {
+            to_stdout(os_string_of(text).as_bytes());
+        }
     }
 
     /// Copies a job's bytes to stderr unchanged.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use hostler_client::Client;
-use hostler_model::{Environment, JobId, Submission, Work};
+use hostler_model::{Environment, JobId, Submission, Work, text_of};
 use hostler_proto::api::JobAction;
 use hostler_slurm::getopt::{Opt, Order, Parsed};
 use hostler_slurm::job_options::{JobOptions, Key};
@@ -80,7 +80,7 @@ pub(crate) fn describe(
         Some(path) => std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path)).to_string_lossy().into_owned(),
         None => own_directory()?,
     };
-    let argv: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let argv: Vec<String> = argv.iter().map(|word| text_of(word)).collect();
     let work = Work::command(argv, directory.clone());
     let commands = own_commands(called);
     let spec = request::submission(options, work, default_name, &directory, commands.as_deref());

@@ -8,7 +8,7 @@ use hostler_client::{Client, ClientError};
 use hostler_model::{
     ArraySpec, Condition, Constraint, Counted, CountedError, Dependency, Environment, Files, JobId, Labels,
     LimitSignal, MAX_SUBMIT_LINE, NUMBERED, OpenMode, PartialRequest, RequestedTime, SignalTarget, Submission,
-    Surroundings, WallTime, Work,
+    Surroundings, WallTime, Work, text_of,
 };
 use hostler_proto::api::NodeView;
 use hostler_remote::step::LoginRequest;
@@ -26,6 +26,8 @@ use super::{CLUSTER, Ended};
 use crate::commands::run::{own_environment, own_umask};
 use crate::flags::MAX_NAME_CHARACTERS;
 use crate::passed_on::PassedOn;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 /// Variables of the caller that a job gets even if it gets no others.
 const OF_THE_USER: [&str; 5] = ["HOME", "USER", "LOGNAME", "SHELL", "LANG"];
@@ -380,11 +382,11 @@ fn environment(options: &JobOptions, directory: &str, commands: Option<&Path>) -
         // Options of `srun` that the user chose for the steps.
         let of_steps = SRUN_VARIABLES.iter().filter(|(_, key)| !matches!(key, Key::JobName | Key::NtasksPerNode));
         let chosen = of_steps.map(|(name, _)| *name).chain(["SLURM_CPU_BIND", "SLURM_HINT"]);
-        all.extend(chosen.filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))));
+        all.extend(chosen.filter_map(|name| Some((name.to_owned(), text_of(std::env::var_os(name)?)))));
     } else {
         all.insert("PATH".to_owned(), USUAL_PATH.to_owned());
         for name in OF_THE_USER {
-            all.extend(std::env::var(name).ok().map(|value| (name.to_owned(), value)));
+            all.extend(std::env::var_os(name).map(|value| (name.to_owned(), text_of(value))));
         }
     }
     all.extend(options.export_file.as_deref().map(variables_of).transpose()?.unwrap_or_default());
@@ -392,7 +394,7 @@ fn environment(options: &JobOptions, directory: &str, commands: Option<&Path>) -
         match item.split_once('=') {
             Some(("", _)) => return Err(Ended::error(format!("Invalid --export specification: {item}"))),
             Some((name, value)) => drop(all.insert(name.to_owned(), value.to_owned())),
-            None => all.extend(std::env::var(item).ok().map(|value| (item.clone(), value))),
+            None => all.extend(std::env::var_os(item).map(|value| (item.clone(), text_of(value)))),
         }
     }
     if let Some(commands) = commands.and_then(Path::to_str) {
@@ -434,10 +436,7 @@ fn variables_of(file: &str) -> Result<Environment, Ended> {
     read.map_err(|_| Ended::error(format!("Could not open user environment file {file}")))?;
     let mut variables = Environment::new();
     for entry in text.split(|byte| *byte == 0) {
-        let entry = std::str::from_utf8(entry).map_err(|_| {
-            let entry = entry.escape_ascii();
-            Ended::error(format!("Invalid user environment file {file}: not UTF-8: {entry}"))
-        })?;
+        let entry = text_of(OsStr::from_bytes(entry));
         variables.extend(entry.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
     Ok(variables)

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use hostler_model::{Environment, SignalNumber};
+use hostler_model::{Environment, SignalNumber, text_of};
 use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SALLOC_OPTIONS, SALLOC_VARIABLES};
 
 use super::allocating::{Speech, Wanted, describe, hold, is_of_a_job, parse, variables};
@@ -86,7 +86,7 @@ async fn allocate(
     }
     let variables = variables(&mut held, &wanted.spec)?;
     let id = held.job.summary.id;
-    let command: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let command: Vec<String> = command.iter().map(|word| text_of(word)).collect();
     let told = |text: &str| {
         if !wanted.options.quiet {
             tell(context, NAME, &[text.to_owned()]);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hostler_client::Client;
-use hostler_model::{JobId, JobState, MAX_SCRIPT_BYTES, Submission, Work};
+use hostler_model::{JobId, JobState, MAX_SCRIPT_BYTES, Submission, Work, text_of};
 use hostler_remote::inherited::Inherited;
 use hostler_slurm::getopt::{Order, parse};
 use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SBATCH_OPTIONS, SBATCH_VARIABLES};
@@ -21,9 +21,9 @@ use super::test_only::test_only;
 use super::{
     CLUSTER, Ended, Outcome, Refused, VERSION, check_clusters, heterogeneous, job_options, mistaken_job, print, tell,
 };
-use crate::commands::run::{own_directory, undeliverable};
+use crate::commands::run::own_directory;
 use crate::context::{Context, block_on};
-use crate::passed_on::PassedOn;
+use std::os::unix::ffi::OsStrExt;
 
 pub(crate) const NAME: &str = "sbatch";
 
@@ -126,18 +126,12 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
         None => directory.clone(),
     };
     let mut argv = vec![script.path];
-    for word in operands {
-        argv.push(word.into_string().map_err(|_| Ended::error("An argument of the script is not UTF-8 text"))?);
-    }
+    argv.extend(operands.map(text_of));
     let work = Work::Command { argv, directory: job_directory.into(), script: Some(text) };
     let mut spec = request::submission(&options, work, &script.name, &directory, commands.as_deref())?;
     spec.files = Some(Box::new(files(&options)));
     spec.environment.extend(Inherited::own().with_limits_of(|name| options.propagates(name)).variables());
     spec.environment.extend(request::login(&options));
-    let note = undeliverable(std::env::vars_os(), &PassedOn::All, &spec.environment);
-    if let Some(note) = note.filter(|_| request::exports_all(&options)) {
-        tell(context, NAME, &[note]);
-    }
     submit(context, &options, &own, &spec)
 }
 
@@ -218,7 +212,7 @@ fn read_script(wrap: Option<&str>, operand: Option<OsString>) -> Result<Script, 
     };
     File::open(&path).and_then(|file| file.take(limit).read_to_end(&mut content)).map_err(cannot)?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    let path = std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned();
+    let path = text_of(std::path::absolute(&path).unwrap_or(path));
     Ok(Script { content, path, name, file: Some(operand.to_string_lossy().into_owned()) })
 }
 
@@ -245,7 +239,7 @@ fn check(content: &[u8]) -> Result<String, Ended> {
         )
         .and(format!("hint: a script has at most {} MiB", MAX_SCRIPT_BYTES >> 20)));
     }
-    String::from_utf8(content.to_vec()).map_err(|_| Ended::error("The batch script is not UTF-8 text"))
+    Ok(text_of(OsStr::from_bytes(content)))
 }
 
 fn apply_all(options: &mut JobOptions, own: &mut Own, all: &[(Key, Option<OsString>)]) -> Result<(), Ended> {

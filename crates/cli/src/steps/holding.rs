@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_client::Client;
-use hostler_model::{AllocationHolder, Environment, JobId, JobState, Submission};
+use hostler_model::{AllocationHolder, Environment, JobId, JobState, Submission, os_string_of};
 use hostler_proto::api::{JobAction, JobDetail, StepHostView};
 use hostler_remote::Credentials;
 use hostler_remote::step::{
@@ -96,7 +96,7 @@ impl Requested {
         tell(Wait::Granted { job: self.job, waited });
         let allocation = Allocation {
             rank: None,
-            directory: job.directory.clone().unwrap_or_else(|| "/".to_owned()).into(),
+            directory: os_string_of(job.directory.as_deref().unwrap_or("/")).into(),
             temporary: None,
             nodes: job.step_hosts.iter().map(place).collect(),
             credentials: self.credentials,
@@ -164,7 +164,7 @@ impl Held {
         for (name, content) in [
             (HOSTFILE, hostfile(nodes, slots).into_bytes()),
             (MACHINEFILE, machinefile(nodes, slots).into_bytes()),
-            (ALLOCATION, self.allocation.to_bytes()),
+            (ALLOCATION, self.allocation.to_bytes()?),
         ] {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join(name))?;
             file.write_all(&content)?;

@@ -17,6 +17,7 @@ pub struct Allocation {
     /// The rank of this node; `None` outside of the job's nodes.
     pub rank: Option<u32>,
     /// The job's directory, on this node.
+    #[serde(with = "as_text")]
     pub directory: PathBuf,
     /// The run's temporary directory on this node, which is the value of `TMPDIR`; `None` when the job sets its own
     /// `TMPDIR`.
@@ -63,11 +64,10 @@ impl Allocation {
 
     /// Returns the allocation as JSON.
     ///
-    /// # Panics
-    /// Never: an allocation always serializes to JSON.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("an allocation serializes to JSON")
+    /// # Errors
+    /// If the path of the temporary directory is not UTF-8 text.
+    pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        Ok(serde_json::to_vec(self)?)
     }
 
     /// Returns the entry of this node.
@@ -99,6 +99,22 @@ impl Allocation {
     #[must_use]
     pub fn names(&self) -> String {
         self.nodes.iter().map(|place| place.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A path in JSON, as [`hostler_model::text_of`] writes it.
+mod as_text {
+    use std::path::{Path, PathBuf};
+
+    use hostler_model::{os_string_of, text_of};
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&text_of(path))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        Ok(os_string_of(&String::deserialize(deserializer)?).into())
     }
 }
 
@@ -142,7 +158,8 @@ pub(crate) mod tests {
         assert_eq!(one.rank_of("127.0.0.1"), None, "the address belongs to all nodes");
         one.nodes[1].address = Some([10, 0, 0, 2].into());
         assert_eq!(one.rank_of("10.0.0.2"), Some(1));
-        let again = serde_json::from_slice::<Allocation>(&one.to_bytes()).expect("decoding succeeds after encoding");
+        let again = serde_json::from_slice::<Allocation>(&one.to_bytes().expect("text"))
+            .expect("decoding succeeds after encoding");
         assert_eq!(again.nodes, one.nodes);
     }
 }

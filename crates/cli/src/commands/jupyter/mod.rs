@@ -28,13 +28,13 @@ use self::session::{App, Session, file_of};
 use super::forward::local::Listener;
 use super::forward::{JobServer, PAUSE, REQUEST_TIMEOUT, serve};
 use super::logs::{Source, read};
-use super::run::{code_of, is_about_missing_directory, own_directory, own_environment, own_umask, undeliverable};
+use super::run::{code_of, is_about_missing_directory, own_directory, own_environment, own_umask};
 use super::submit::announce;
 use crate::browser::Browser;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::flags::{JobFlags, VariableNames};
+use crate::flags::{JobFlags, VariableNames, words};
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output::text::Moment;
 use crate::output::views;
@@ -123,7 +123,7 @@ pub struct Jupyter {
     flags: JobFlags,
 
     /// Arguments of Jupyter
-    #[arg(value_name = "ARGS", last = true)]
+    #[arg(value_name = "ARGS", last = true, value_parser = words())]
     args: Vec<String>,
 }
 
@@ -193,7 +193,7 @@ impl Jupyter {
                 let submitting = async {
                     match &self.requirements {
                         Some(file) => self.submit_with(file, context, &client, &session).await,
-                        None => Ok(client.submit_new(self.spec(context, &session)?).await?),
+                        None => Ok(client.submit_new(self.spec(&session)?).await?),
                     }
                 };
                 let job = match submit(context, &client, submitting, &mut interrupts).await? {
@@ -225,7 +225,7 @@ impl Jupyter {
     }
 
     /// Describes the job.
-    fn spec(&self, context: &Context, session: &Session) -> Result<Submission, Failure> {
+    fn spec(&self, session: &Session) -> Result<Submission, Failure> {
         let start = ["jupyter", &session.directory, session.app.name()].map(str::to_owned);
         let work = Work::Command {
             argv: start.into_iter().chain(self.args.iter().cloned()).collect(),
@@ -237,9 +237,6 @@ impl Jupyter {
         environment.insert(TOKEN_VARIABLE.to_owned(), session.token.clone());
         let mut spec = self.flags.spec(work, "jupyter", environment)?;
         spec.umask = Some(own_umask());
-        if let Some(note) = undeliverable(std::env::vars_os(), &passed_on, &spec.environment) {
-            context.output.say(&note);
-        }
         Ok(spec)
     }
 

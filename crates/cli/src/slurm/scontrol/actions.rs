@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use hostler_client::{Client, ClientError, RecordFilter};
-use hostler_model::{ArraySpec, IndexSet, JobId, JobState};
+use hostler_model::{ArraySpec, IndexSet, JobId, JobState, os_string_of};
 use hostler_proto::api::{JobAction, JobRecord};
 use hostler_slurm::ids::split_far_number;
 
@@ -15,6 +15,7 @@ use super::super::{Ended, Outcome, Refused, own_name, print, print_scripts};
 use super::{DISABLED, NAME, Session};
 use crate::commands::act::outlive_own_job;
 use crate::context::block_on;
+use std::os::unix::ffi::OsStrExt;
 
 const DENIED: &str = "Access/permission denied";
 const INVALID: &str = "Invalid job id specified";
@@ -300,7 +301,7 @@ fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempfile_in(directory)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(os_string_of(text).as_bytes())?;
     file.persist(path)?;
     Ok(())
 }

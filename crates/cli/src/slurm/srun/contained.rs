@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use hostler_model::{Submission, Work};
+use hostler_model::{Submission, Work, os_string_of};
 use hostler_slurm::container_options::plain;
 
 use super::super::allocating::describe;
@@ -33,7 +33,7 @@ fn spec(asked: &Asked, called: Option<&OsString>) -> Result<Submission, Ended> {
     }
     let mut spec = describe(&asked.options, SPEECH, &asked.inside, &asked.name(), called)?;
     if let Work::Command { directory, .. } = &spec.work {
-        check_files(asked, directory)?;
+        check_files(asked, &os_string_of(directory).to_string_lossy())?;
     }
     // The job's variables are what they describe.
     for name in ["SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV"] {

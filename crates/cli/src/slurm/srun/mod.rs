@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hostler_client::{Client, ClientError, RecordFilter};
-use hostler_model::{Environment, JobId, TaskId};
+use hostler_model::{Environment, JobId, TaskId, os_string_of};
 use hostler_remote::StepClaim;
 use hostler_remote::step::{Allocation, Link, Process, StepError, Surroundings};
 use hostler_slurm::job_variables::THREAD_VARIABLES;
@@ -223,7 +223,7 @@ async fn step(context: &Context, asked: &Asked, job: &Job, mut signals: Receiver
         let of_place = threads.iter().cloned().chain(launcher_address.clone());
         let of_place = of_place.chain(asked.options.job_name.clone().map(|name| ("SLURM_JOB_NAME", name)));
         let all = all.chain(facts.shared()).chain(facts.of_task(rank)).chain(of_place).chain(of_manager);
-        let variables = all.map(|(name, value)| (name.into(), value.into())).collect();
+        let variables = all.map(|(name, value)| (name.into(), os_string_of(&value))).collect();
         // Only the first task has the terminal; the others would fight over its keys.
         let terminal = terminal.filter(|_| rank == 0);
         let has_input = match input {
