@@ -1,10 +1,11 @@
 //! Commands and nodes while the head is away, and after it has moved.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -217,4 +218,85 @@ fn restored_head_uses_no_id_again_and_keeps_runs_that_it_does_not_know() {
     real.wait_for_log("n1", "the head does not know this run");
     assert!(number(&run("third")) > number(&running), "the number of the unknown job is not used again");
     kill_child(agent);
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_when_the_program_and_the_address_change_under_load() {
+    let programs = tempfile::tempdir().expect("a temporary directory");
+    let program = programs.path().join("hostler");
+    fs::copy(HOSTLER, &program).expect("the program can be copied");
+    let real = RealCluster::start(&program.display().to_string());
+    let mut agents = ["n1", "n2"].map(|node| (node, real.add_node(node)));
+    let (tasks, singles) = (real.path("tasks"), real.path("singles"));
+    let noting = format!("echo $HOSTLER_ARRAY_INDEX >> {tasks}; sleep 1");
+    let array = real.ok(&["run", "--detach", "-m", "16M", "--array", "0-19", "--", "sh", "-c", &noting]);
+    let noting = format!("echo $HOSTLER_JOB_ID >> {singles}; sleep 1");
+    let is_over = AtomicBool::new(false);
+    let (home, address) = (&real.home, real.address.as_str());
+    let submit = || {
+        sleep(Duration::from_millis(200));
+        home.ok(&["--head", address, "run", "--detach", "-m", "16M", "--priority", "1", "--", "sh", "-c", &noting])
+    };
+    let acknowledged: Vec<String> = std::thread::scope(|scope| {
+        let submitting = scope.spawn(|| {
+            let until_over = || (!is_over.load(Ordering::Relaxed)).then(submit);
+            std::iter::from_fn(until_over).collect()
+        });
+        let away = Duration::from_secs(3);
+
+        // A package manager puts the new program in the place of the old one.
+        let replacement = programs.path().join("new");
+        fs::copy(HOSTLER, &replacement).expect("the program can be copied");
+        File::options().append(true).open(&replacement).expect("it exists").write_all(b"new").expect("writable");
+        fs::rename(&replacement, &program).expect("the test owns both");
+        real.kill_head();
+        sleep(away);
+        real.run_head();
+        for (node, agent) in &mut agents {
+            agent.kill().expect("it runs");
+            agent.wait().expect("it ends");
+            *agent = real.run_agent(node);
+        }
+        agents.iter().for_each(|(node, _)| real.wait_for_node(node, "up"));
+
+        // The head moves, and the nodes join again.
+        real.kill_head();
+        let settings = fs::read_to_string(real.home.path("head/head.toml")).expect("the head has settings");
+        let old = settings.split('"').find(|text| text.starts_with("127.0.0.1:")).expect("an address");
+        let moved = settings.replace(old, &format!("127.0.0.1:{}", free_port()));
+        fs::write(real.home.path("head/head.toml"), moved).expect("the test owns the file");
+        sleep(away);
+        real.run_head();
+        for (node, _) in &agents {
+            let joined = real.join(node, &real.ok(&["node", "invite", node]), &[], |_| {});
+            assert_eq!(joined.code, 0, "{joined:?}");
+            real.wait_for_node(node, "up");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        submitting.join().expect("each submission is acknowledged")
+    });
+    assert!(acknowledged.len() > 5, "{acknowledged:?}");
+    for job in acknowledged.iter().chain([&array]) {
+        assert_eq!(real.home.run(&["--head", address, "wait", job]).code, 0, "job {job}");
+    }
+    let lines = |path: &str| {
+        let text = fs::read_to_string(path).expect("jobs have written");
+        let mut all: Vec<u64> = text.lines().map(|line| line.parse().expect("a number")).collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(lines(&tasks), (0..20).collect::<Vec<_>>(), "each task has run once");
+    let mut expected: Vec<u64> = acknowledged.iter().map(|id| id.parse().expect("a number")).collect();
+    expected.sort_unstable();
+    assert_eq!(lines(&singles), expected, "each acknowledged job has run once, and no other job");
+    for job in &acknowledged {
+        let shown = real.json(&["job", job]);
+        assert_eq!(shown["started_at"], shown["tasks_shown"][0]["started_at"], "{shown}");
+        let ms = |name: &str| shown[name].as_i64().unwrap_or_else(|| panic!("{shown}"));
+        let ran = ms("ended_at") - ms("started_at");
+        assert!((950..2_500).contains(&ran), "{ran} ms without the time of the head's absence: {shown}");
+    }
+    for (_, agent) in agents {
+        kill_child(agent);
+    }
 }

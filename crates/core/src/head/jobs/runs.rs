@@ -294,10 +294,14 @@ impl Step<'_> {
         }
     }
 
-    /// Sets the time of a job's first start.
+    /// Sets the time of a job's first start. The end of a task may tell an earlier time than the report of its start.
     fn note_start(&mut self, id: JobId, started_at: Option<WallTime>) {
-        if self.job(id).started_at.is_none() && started_at.is_some() {
+        let Some(at) = started_at else { return };
+        let known = self.job(id).started_at;
+        if known.is_none_or(|known| at < known) {
             self.state.change_job(id, |job| job.started_at = started_at);
+        }
+        if known.is_none() {
             self.state.set_wait_limit(id, None);
             self.tell_owner(id, JobOccasion::Start);
         }
