@@ -213,6 +213,9 @@ fn five_machines_work_with_the_documented_commands() {
         machines.ok(&["run", "-N", "4", "-m", "16M", "--", "uname", "-n"]).lines().map(ToOwned::to_owned).collect();
     names.sort();
     assert_eq!(names, ["n1", "n2", "n3", "n4"]);
+    // Who holds one node reaches it by its address, as several nodes.
+    let held = ["alloc", "-m", "16M", "--constraint", "n2", "--", "hostler", "step", "--tasks", "1", "uname", "-n"];
+    assert_eq!(machines.ok(&held).trim(), "n2");
 
     // Files are staged to nodes without a shared disk, and results are fetched.
     let work = machines.submit_for_all(&gated("go", 0));

@@ -354,8 +354,8 @@ pub struct Placement {
     pub run: RunId,
     /// Allocated CPU ids, memory and GPU ids.
     pub resources: Resources,
-    /// All nodes of a run on several nodes; absent for a run on one node. A run on several nodes waits for
-    /// [`HeadMessage::Begin`] before its processes start.
+    /// All nodes of a run on several nodes, or of an allocation that a client holds; absent for other runs. With it, a run
+    /// waits for [`HeadMessage::Begin`] before its processes start.
     #[serde(default)]
     pub gang: Option<Gang>,
     /// Hash of the result of an earlier attempt, whose files the run starts with; absent for the captured folder alone.
@@ -363,7 +363,8 @@ pub struct Placement {
     pub files: Option<Digest>,
 }
 
-/// The nodes of a run on several nodes, and the rank of the node that receives this message.
+/// The nodes of a run on several nodes, or of an allocation that a client holds, and the rank of the node that receives this
+/// message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gang {
     /// Rank of the receiving node.

@@ -403,12 +403,14 @@ fn placement(state: &State, active: &Active, rank: u32) -> Placement {
     // The node of an ended part may have been forgotten.
     let address = |node: &NodeName| state.nodes.get(node).and_then(|node| node.facts.address);
     let peer = |node: &NodeName| Peer { name: node.clone(), address: address(node) };
-    let is_gang = active.parts.len() > 1;
+    let job = state.job(active.run.task.job);
+    // A client that holds an allocation connects to its node's address.
+    let needs_addresses = active.parts.len() > 1 || job.is_some_and(|job| job.spec.holder.is_some());
     Placement {
         run: active.run,
         resources: active.parts[rank as usize].resources.clone(),
-        gang: is_gang.then(|| Gang { rank, nodes: active.nodes().map(peer).collect() }),
-        files: state.job(active.run.task.job).and_then(|job| job.kept_files_of(active.run.task.index, rank)),
+        gang: needs_addresses.then(|| Gang { rank, nodes: active.nodes().map(peer).collect() }),
+        files: job.and_then(|job| job.kept_files_of(active.run.task.index, rank)),
     }
 }
 
