@@ -6,11 +6,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 /// Options of `ssh` that take a value.
 const WITH_VALUE: &[u8] = b"BbcDEeFIiJLlmOoPpQRSWw";
 
+/// Options of `ssh` whose effect a command on a node cannot have: forwarding, and other hosts on the way.
+const WITHOUT_EFFECT: &[u8] = b"DJLRWw";
+
 /// A parsed `ssh` command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteShell {
     /// The destination.
     pub host: String,
+    /// The user of the destination, if named.
+    pub user: Option<String>,
     /// The shell command: the words joined by spaces, as `ssh` does.
     pub command: OsString,
     /// Whether standard input is disabled.
@@ -18,14 +23,13 @@ pub struct RemoteShell {
 }
 
 impl RemoteShell {
-    /// Parses the arguments of `ssh`. Ignores options for keys, ports and terminals. Also ignores the user name, because a
-    /// step always runs as the job's user.
+    /// Parses the arguments of `ssh`. Ignores options for keys, ports and terminals.
     ///
     /// # Errors
     /// Returns the reason.
     pub fn parse(arguments: &[OsString]) -> Result<Self, &'static str> {
         let mut rest = arguments.iter();
-        let mut no_input = false;
+        let (mut no_input, mut user) = (false, None);
         let host = loop {
             let word = rest.next().ok_or("the node is missing")?;
             let bytes = word.as_bytes();
@@ -33,12 +37,19 @@ impl RemoteShell {
                 None => break word,
                 Some(b"-") => break rest.next().ok_or("the node is missing")?,
                 Some(flags) => {
-                    no_input |= flags.contains(&b'n') && !takes_value(flags);
                     // `-p22` contains its value; `-p 22` has it in the next word.
-                    if flags.last().is_some_and(|last| WITH_VALUE.contains(last))
-                        && !takes_value(&flags[..flags.len() - 1])
-                    {
-                        rest.next().ok_or("the value of an option is missing")?;
+                    let with_value = flags.iter().position(|flag| WITH_VALUE.contains(flag));
+                    no_input |= flags[..with_value.unwrap_or(flags.len())].contains(&b'n');
+                    let Some(at) = with_value else { continue };
+                    let value = match &flags[at + 1..] {
+                        b"" => rest.next().ok_or("the value of an option is missing")?.as_bytes(),
+                        value => value,
+                    };
+                    if WITHOUT_EFFECT.contains(&flags[at]) {
+                        return Err("it forwards connections; `hostler forward` does this");
+                    }
+                    if flags[at] == b'l' {
+                        user = Some(String::from_utf8_lossy(value).into_owned());
                     }
                 }
             }
@@ -48,8 +59,11 @@ impl RemoteShell {
             return Err("the command is missing");
         }
         let host = host.to_string_lossy();
+        if let Some((name, _)) = host.rsplit_once('@') {
+            user = Some(name.to_owned());
+        }
         let host = host.rsplit_once('@').map_or(&*host, |(_, host)| host).to_owned();
-        Ok(Self { host, command: OsString::from_vec(words.join(&b' ')), no_input })
+        Ok(Self { host, user, command: OsString::from_vec(words.join(&b' ')), no_input })
     }
 
     /// Returns a command line that runs the shell command on a node.
@@ -60,11 +74,6 @@ impl RemoteShell {
     }
 }
 
-/// Returns whether one of the combined one-letter options in `flags` takes a value that follows in the same word.
-fn takes_value(flags: &[u8]) -> bool {
-    flags.iter().any(|flag| WITH_VALUE.contains(flag))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,7 +82,8 @@ mod tests {
     fn command_lines_of_mpi_launchers_are_parsed() {
         let check = |line: &str, host: &str, command: &str, no_input: bool| {
             let words: Vec<OsString> = line.split('|').map(Into::into).collect();
-            let expected = RemoteShell { host: host.into(), command: command.into(), no_input };
+            let user = line.contains("me").then(|| "me".to_owned());
+            let expected = RemoteShell { host: host.into(), user, command: command.into(), no_input };
             assert_eq!(RemoteShell::parse(&words), Ok(expected), "{line}");
         };
         // Open MPI and PRRTE pass one word. Hydra passes several words, including quotes.
@@ -84,9 +94,10 @@ mod tests {
             "\"/usr/bin/hydra_pmi_proxy\" --proxy-id 3",
             false,
         );
-        check("-o|BatchMode=yes|-p22|-nx|-l|me|me@n2|true", "n2", "true", true);
+        check("-o|BatchMode=yes|-p22|-nx|-l|you|me@n2|true", "n2", "true", true);
+        check("-xlme|n2|true", "n2", "true", false);
         check("-pn|--|n2|true", "n2", "true", false);
-        for line in ["-x", "n2", "-p"] {
+        for line in ["-x", "n2", "-p", "-L|80:a:80|n2|true", "-Ja|n2|true"] {
             let words: Vec<OsString> = line.split('|').map(Into::into).collect();
             assert!(RemoteShell::parse(&words).is_err(), "{line}");
         }

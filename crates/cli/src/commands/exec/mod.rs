@@ -218,6 +218,11 @@ impl Exec {
         let wanted = RemoteShell::parse(&self.command).map_err(|why| {
             Failure::usage(format!("not a valid command line of ssh: {why}")).hint("e.g. hostler exec --rsh n2 uptime")
         })?;
+        let own = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|user| user.name);
+        if let Some(user) = wanted.user.as_ref().filter(|user| own.as_ref() != Some(user)) {
+            return Err(Failure::usage(format!("the command would run as you, not as {user}"))
+                .hint("a command on a node runs as its caller; leave out the user's name"));
+        }
         self.command = wanted.argv();
         self.where_to.node = vec![wanted.host.parse()?];
         self.no_input |= wanted.no_input;
