@@ -13,11 +13,13 @@ use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::choice::{self, Word};
+use super::logs::{Source, print};
 use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::output::window_size;
+use hostler_proto::link::Output;
 
 /// Poll interval while the job has not started.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -58,7 +60,11 @@ pub(crate) async fn attach_when_running(context: &Context, client: &Client, job:
                 Err(error) if error.code().is_some() => {}
                 Err(error) => return Err(error.into()),
             },
-            state if state.is_ended() => return Ok(Left::Closed),
+            state if state.is_ended() => {
+                // It ended too soon for this terminal, or did not start.
+                print(context, client, Source { task, ranks: 0..1 }, &[Output::Stdout], false).await?;
+                return Ok(Left::Closed);
+            }
             _ => {}
         }
     }

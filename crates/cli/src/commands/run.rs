@@ -271,7 +271,11 @@ impl Attended<'_> {
         if has_terminal && self.array.is_none() {
             return match attach_when_running(context, client, id).await {
                 Ok(Left::ByUser) => Ok(exit::OK),
-                Ok(Left::Closed) => Ok(code_of(&client.ended(id, 1).await?)),
+                Ok(Left::Closed) => {
+                    let job = client.ended(id, 1).await?;
+                    explain(context, &job);
+                    Ok(code_of(&job))
+                }
                 Err(failure) => Err(self.give_up(id, failure, &mut interrupts).await),
             };
         }
