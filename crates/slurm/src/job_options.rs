@@ -23,6 +23,8 @@ pub struct JobOptions {
     pub begin: Option<String>,
     /// When the job must have ended at the latest.
     pub deadline: Option<String>,
+    /// The job shall wait on although its dependencies cannot be satisfied any more.
+    pub waits_in_vain: bool,
     pub chdir: Option<String>,
     pub clusters: Option<String>,
     pub comment: Option<String>,
@@ -176,7 +178,12 @@ impl JobOptions {
             Key::Verbose => self.verbose += 1,
             Key::Wckey => self.wckey = some(),
             Key::Container(name) => self.container.apply(name, text),
-            Key::Accepted(name, reads) | Key::Own(name, reads) => reads.check(name, text)?,
+            Key::Accepted(name, reads) | Key::Own(name, reads) => {
+                reads.check(name, text)?;
+                if name == "kill-on-invalid-dep" {
+                    self.waits_in_vain = text.eq_ignore_ascii_case("no");
+                }
+            }
         }
         Ok(())
     }
@@ -373,7 +380,7 @@ mod tests {
     #[test]
     fn values_without_an_effect_are_accepted() {
         let line = "--mail-type=BEGIN,end --hint=nomultithread --kill-on-invalid-dep=no";
-        assert!(options(line).is_ok());
+        assert!(options(line).is_ok_and(|it| it.waits_in_vain));
     }
 
     #[test]

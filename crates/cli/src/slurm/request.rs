@@ -156,7 +156,11 @@ pub(crate) fn warnings(options: &JobOptions) -> Vec<String> {
     let deadline = options.deadline.as_ref().map(|deadline| {
         format!("Warning: nothing ends the job at its deadline of {deadline}; -t limits how long it runs")
     });
-    nodes.into_iter().chain(deadline).collect()
+    let in_vain = options.waits_in_vain.then(|| {
+        "Warning: a job whose dependencies cannot be satisfied any more is cancelled, also with --kill-on-invalid-dep=no"
+            .to_owned()
+    });
+    nodes.into_iter().chain(deadline).chain(in_vain).collect()
 }
 
 fn request(options: &JobOptions, layout: &Layout, nodes: u32) -> Result<PartialRequest, Ended> {

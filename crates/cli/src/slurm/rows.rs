@@ -206,8 +206,15 @@ impl<'a> Row<'a> {
             State::Timeout => "TimeLimit",
             State::NodeFail => "NodeDown",
             State::OutOfMemory => "OutOfMemory",
+            State::Cancelled if self.is_cancelled_by_dependency() => "DependencyNeverSatisfied",
             _ => "None",
         }
+    }
+
+    /// Whether the job was cancelled because its dependencies cannot be satisfied any more.
+    pub(crate) fn is_cancelled_by_dependency(&self) -> bool {
+        let has_message = self.task.is_some_and(|task| task.message.is_some());
+        !self.job.after.is_empty() && has_message && self.nodes().is_empty()
     }
 
     /// The names of the nodes, in order of rank.

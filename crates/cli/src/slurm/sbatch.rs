@@ -17,6 +17,7 @@ use hostler_slurm::{pbs, script};
 use super::node_files::{apply, place_by_file};
 use super::placing::place;
 use super::request::{self, files};
+use super::rows::split_code;
 use super::test_only::test_only;
 use super::{
     CLUSTER, Ended, Outcome, Refused, VERSION, check_clusters, heterogeneous, job_options, mistaken_job, print, tell,
@@ -177,7 +178,10 @@ async fn wait(client: &Client, id: JobId) -> Result<u8, crate::failure::Failure>
         if job.summary.state.is_ended() {
             return Ok(match (job.summary.state, job.summary.exit_code) {
                 (JobState::Completed, _) => 0,
-                (JobState::Failed, Some(code @ 1..=127)) => u8::try_from(code).unwrap_or(1),
+                (JobState::Failed, Some(code)) => match split_code(code) {
+                    (code, 0) => u8::try_from(code).unwrap_or(1),
+                    _ => 1,
+                },
                 _ => 1,
             });
         }

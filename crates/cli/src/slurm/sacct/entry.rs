@@ -117,10 +117,8 @@ impl Entry<'_> {
 
     /// The uid of the user who cancelled the job; `None` if a dependency did.
     pub(super) fn cancelled_by(&self, accounts: &mut Accounts) -> Option<u32> {
-        let row = self.row;
-        let by_dependency = !row.job.after.is_empty() && row.task.is_some_and(|task| task.message.is_some());
         let is_cancelled = !self.is_step && self.state() == State::Cancelled;
-        (is_cancelled && !(by_dependency && row.nodes().is_empty())).then(|| accounts.uid(&row.job.user))
+        (is_cancelled && !self.row.is_cancelled_by_dependency()).then(|| accounts.uid(&self.row.job.user))
     }
 
     pub(super) fn is_allocated(&self) -> bool {
