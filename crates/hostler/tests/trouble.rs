@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -107,6 +107,41 @@ fn jobs_get_bytes_that_are_not_text() {
     assert_eq!(in_there(&["job", held.expect("an id").trim(), "--script"]), script);
     let all = cluster.ok(&["job", "1"]);
     assert!(all.contains(r"caf\xe9") && !all.contains('\u{efe9}'), "{all}");
+}
+
+#[test]
+fn run_prints_what_a_command_wrote_before_its_terminal_was_reached() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
+    for code in [0, 5] {
+        let pair = nix::pty::openpty(None, None).expect("there are terminals");
+        let slave = || Stdio::from(pair.slave.try_clone().expect("the terminal is open"));
+        let mut command = cluster.command(&["run", "--pty", "-m", "16M", "--", "sh", "-c"]);
+        command.arg(format!("seq 1 300; exit {code}")).stdin(slave()).stdout(slave()).stderr(slave());
+        let mut child = command.spawn().expect("the program starts");
+        drop((command, pair.slave));
+        let mut seen = Vec::new();
+        // Ends with an error when the program has closed the terminal.
+        let _ = fs::File::from(pair.master).read_to_end(&mut seen);
+        assert_eq!(child.wait().expect("the program ends").code(), Some(code));
+        let seen = String::from_utf8_lossy(&seen);
+        let numbers: Vec<u32> = seen.lines().filter_map(|line| line.trim().parse().ok()).collect();
+        assert_eq!(numbers, (1..=300).collect::<Vec<_>>(), "{seen}");
+    }
+}
+
+#[test]
+fn run_says_why_it_waits() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 1, ..Size::default() });
+    let first = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sleep", "600"]);
+    let mut command = cluster.command(&["run", "-m", "16M", "--", "echo", "done"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut said = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+    stderr.read_line(&mut said).expect("text");
+    assert!(said.starts_with("note: job 2 is pending: no node has enough free now"), "{said}");
+    cluster.ok(&["cancel", &first]);
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"done\n"[..]));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `hostler attach`: connects this terminal to a job's terminal.
 
 use std::io::{self, IsTerminal};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::choice::{self, Word};
 use super::logs::{Source, print};
 use super::target::Target;
+use super::wait::{PATIENCE, WaitNotes};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -51,6 +52,7 @@ impl Attach {
 /// Attaches to a job that is not an array as soon as it runs. Returns when the job ends or the user detaches.
 pub(crate) async fn attach_when_running(context: &Context, client: &Client, job: JobId) -> Result<Left, Failure> {
     let task = TaskId { job, index: 0 };
+    let (began, mut notes) = (Instant::now(), WaitNotes::default());
     loop {
         let detail = client.job_when_ended(job, 1, POLL_INTERVAL).await?;
         match detail.summary.state {
@@ -65,6 +67,7 @@ pub(crate) async fn attach_when_running(context: &Context, client: &Client, job:
                 print(context, client, Source { task, ranks: 0..1 }, &[Output::Stdout], false).await?;
                 return Ok(Left::Closed);
             }
+            _ if began.elapsed() > PATIENCE => notes.tell(context, &detail.summary),
             _ => {}
         }
     }

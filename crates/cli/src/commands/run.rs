@@ -25,6 +25,7 @@ use super::attach::{Left, attach_when_running};
 use super::dry_run::dry_run;
 use super::logs::{Source, print, print_labelled, read};
 use super::submit::announce;
+use super::wait::explain_waiting;
 use crate::command_words::check_command;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -374,10 +375,16 @@ impl Attended<'_> {
             }
             early
         } else {
-            if is_shown {
-                print(context, client, Source { task, ranks }, &outputs, true).await?;
+            let shown = async {
+                if is_shown {
+                    print(context, client, Source { task, ranks }, &outputs, true).await?;
+                }
+                Ok::<_, Failure>(client.ended(id, 1).await?)
+            };
+            tokio::select! {
+                job = shown => job?,
+                never = explain_waiting(context, client, id) => match never {},
             }
-            client.ended(id, 1).await?
         };
         if self.label && self.array.is_some() {
             self.print_labelled(&job).await?;

@@ -12,7 +12,7 @@ use super::dry_run::dry_run;
 use super::fetch::fetch_jobs;
 use super::logs::follow_job;
 use super::target::Target;
-use super::wait::{exit_code, for_desktop, wait_for};
+use super::wait::{exit_code, explain_waiting, for_desktop, wait_for};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
@@ -111,7 +111,10 @@ impl Submit {
             let jobs = [id];
             let waiting = async {
                 if self.follow && !context.output.is_json() {
-                    follow_job(context, &client, id).await?;
+                    tokio::select! {
+                        followed = follow_job(context, &client, id) => followed?,
+                        never = explain_waiting(context, &client, id) => match never {},
+                    }
                 }
                 wait_for(context, &client, &jobs, fetches).await
             };

@@ -21,6 +21,7 @@ use crate::failure::{Failure, Outcome};
 use crate::fetching::destination;
 use crate::output::text::Moment;
 use crate::output::views;
+use std::convert::Infallible;
 
 /// How long one request to the head may wait.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -238,6 +239,40 @@ async fn show_states(context: &Context, client: &Client, job: JobId) -> Failure 
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
+
+/// Says why a job whose output someone watches has not started, or does not end. Never returns.
+pub(crate) async fn explain_waiting(context: &Context, client: &Client, job: JobId) -> Infallible {
+    let mut notes = WaitNotes::default();
+    loop {
+        tokio::time::sleep(PATIENCE).await;
+        // What goes wrong here goes wrong where the output is read, too.
+        let Ok(detail) = client.job(job, 0).await else { continue };
+        notes.tell(context, &detail.summary);
+        if matches!(detail.summary.state, JobState::Running) {
+            tokio::time::sleep(PATIENCE * 10).await;
+        }
+    }
+}
+
+/// The words of the last note about why a job does not go on.
+#[derive(Default)]
+pub(crate) struct WaitNotes(String);
+
+impl WaitNotes {
+    /// Says why the job waits for its start, or for its results to be stored, unless only numbers have changed.
+    pub(crate) fn tell(&mut self, context: &Context, job: &JobSummary) {
+        let why = views::outcome(job);
+        let words = why.replace(|it: char| it.is_ascii_digit(), "");
+        let is_waiting = matches!(job.state, JobState::Pending | JobState::Completing) && !why.is_empty();
+        if is_waiting && words != self.0 {
+            context.output.say(&format!("note: job {} is {}: {why}", job.id, job.state));
+            self.0 = words;
+        }
+    }
+}
+
+/// How long a job may wait without a note.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The last line that was printed, and when.
 #[derive(Default)]
