@@ -38,7 +38,7 @@ use crate::provision::stage::Stager;
 use crate::provision::transfer::Transfer;
 use crate::provision::variables::default_path;
 use crate::runs::Services;
-use crate::runs::directory::Runs;
+use crate::runs::directory::{RUNS, Runs};
 use crate::runs::exit::RunEnds;
 use crate::runs::last_job::LastJob;
 use crate::runs::leaves::{Leaves, leaf_prefix};
@@ -113,7 +113,7 @@ pub(crate) async fn assemble(
         leaves,
         processes,
         gpus,
-        runs: Arc::new(Runs::open(directory.join("runs"), accounts.has_several_users())?),
+        runs: Arc::new(Runs::open(directory.join(RUNS), accounts.has_several_users())?),
         last_job: Arc::new(LastJob::open(&directory, identity.cluster()?)?),
         accounts,
         head: Arc::new(Client::new(identity.head().clone())),

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 
-use hostler_testkit::{Cluster, RealCluster, end, wait_until};
+use hostler_testkit::{Cluster, RealCluster, end, is_alive, wait_until};
 use serde_json::Value;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
@@ -124,9 +124,21 @@ fn join_is_retried_and_a_running_agent_adopts_a_new_identity() {
     real.wait_for_log("n1", "this node has joined again");
     real.wait_for_node("n1", "up");
     assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "it works"]), "it works");
+    // A machine does not get another name while it has tasks. A removed node ends them at once.
+    let pid = real.path("pid");
+    let sleeps = format!("echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 600");
+    let job = real.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", &sleeps]);
+    let pid: u32 = wait_until("the pid", 30, || std::fs::read_to_string(&pid).ok()?.trim().parse().ok());
+    let refused = real.join("n1", &real.ok(&["node", "invite", "n2"]), &[], |_| {});
+    assert!(
+        refused.code != 0 && refused.stderr.contains(&format!("is node n1 and has tasks ({job}_0)")),
+        "{refused:?}"
+    );
+    real.ok(&["node", "remove", "n1", "n2", "--yes"]);
+    wait_until("the task to end", 10, || (!is_alive(pid)).then_some(()));
+    real.wait_for_job(&job, "node_fail");
     // Changes that a running agent cannot adopt are logged.
-    real.ok(&["node", "remove", "n1", "--yes"]);
-    let other = real.join("n1", &real.ok(&["node", "invite", "n2"]), &[], |_| {});
+    let other = real.join("n1", &real.ok(&["node", "invite", "n2"]), &["--end-tasks"], |_| {});
     assert_eq!(other.code, 0, "{other:?}");
     real.wait_for_log("n1", "this node has joined again as n2, but this agent was started as n1: restart the agent");
     end(agent);

@@ -23,6 +23,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::mutex::lock;
 use crate::random::random;
+use crate::runs::directory::{RUNS, Runs};
 
 /// Longest time for which a join code is valid, and for which joining is retried.
 const CODE_LIFE: Duration = Duration::from_secs(3600);
@@ -61,6 +62,8 @@ pub struct Introduction {
     pub name: Option<NodeName>,
     /// Name of the machine, used if the code has no node name.
     pub machine: Option<NodeName>,
+    /// Whether the machine may get another name although it has runs, which then end.
+    pub may_end_runs: bool,
 }
 
 /// Whether the node in `directory` has joined a cluster.
@@ -99,7 +102,7 @@ pub async fn join(
         server_name: head_name(),
         config: tls::pinned(code.authority),
     };
-    let Introduction { name, machine } = introduction;
+    let Introduction { name, machine, may_end_runs } = introduction;
     let request = JoinRequest { secret: code.secret.clone(), node: name, machine, csr };
     // The pinned fingerprint ensures that the code is only sent to its cluster.
     let client = Client::new(endpoint);
@@ -119,6 +122,16 @@ pub async fn join(
     };
     if hostler_tls::fingerprint(&certificate_in(&authority)?) != code.authority {
         bail!("the head at {} answered with another cluster's authority", code.address);
+    }
+    if let Some(old) = files.read(CREDENTIALS).ok().and_then(|both| node_in(&both)).filter(|old| *old != node) {
+        let runs = Runs::present(&directory.join(RUNS));
+        if !(runs.is_empty() || may_end_runs) {
+            let runs = runs.iter().map(|run| run.task.to_string()).collect::<Vec<_>>().join(", ");
+            bail!(
+                "this machine is node {old} and has tasks ({runs}), which end if it becomes node {node}; it stays node {old}: wait until \
+                 they have ended, or use --end-tasks, with a new code"
+            );
+        }
     }
     files.store(AUTHORITY, authority.as_bytes())?;
     files.store(HEAD, code.address.as_bytes())?;
@@ -152,7 +165,7 @@ impl Identity {
             let text = fs::read_to_string(join_file)
                 .with_context(|| format!("cannot read the join code in {}", join_file.display()))?;
             let code: JoinCode = text.parse().context("the join code is invalid")?;
-            let introduction = Introduction { name: name.cloned(), machine: None };
+            let introduction = Introduction { name: name.cloned(), ..Introduction::default() };
             let report = |error: &ClientError, wait: Duration| {
                 tracing::warn!(again_in = ?wait, "cannot join yet; retrying: {error}");
             };

@@ -87,12 +87,21 @@ pub(crate) struct RunDirectory {
     path: PathBuf,
 }
 
+/// Name of the parent directory of all runs, in the agent's directory.
+pub(crate) const RUNS: &str = "runs";
+
 impl Runs {
     /// Opens or creates the parent directory of all runs. `are_of_many`: runs may belong to several users.
     pub(crate) fn open(root: PathBuf, are_of_many: bool) -> io::Result<Self> {
         let mode = if are_of_many { 0o711 } else { 0o700 };
         hostler_sys::make_directory(&root, mode)?;
         Ok(Self { root, mode, spares: Mutex::default() })
+    }
+
+    /// The runs that have a directory in the parent directory of all runs.
+    pub(crate) fn present(root: &Path) -> Vec<RunId> {
+        let entries = fs::read_dir(root).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
     /// The parent directory of all runs.

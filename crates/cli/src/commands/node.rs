@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use hostler_model::{Feature, NodeName, Offer, Request};
+use hostler_model::{Feature, NodeName, NodeState, Offer, Request};
 use hostler_proto::api::{Invite, NodeView};
 use hostler_proto::join::Address;
 use hostler_proto::partitions::TraitsChange;
@@ -334,8 +334,17 @@ impl Remove {
         }
         block_on(async {
             for name in &names {
+                // A node that has never connected has no view.
+                let node = client.node(name).await.ok().map(|detail| detail.node);
                 client.remove_node(name).await?;
-                context.output.say(&format!("node {name} is removed"));
+                let is_away = |node: &NodeView| matches!(node.state, NodeState::Suspect | NodeState::Down);
+                let goes_on = match node.filter(|node| node.tasks > 0 && is_away(node)) {
+                    Some(_) => {
+                        "; it was not connected, so its tasks may go on there until the machine joins a cluster again"
+                    }
+                    None => "",
+                };
+                context.output.say(&format!("node {name} is removed{goes_on}"));
             }
             if context.output.is_json() {
                 context.output.json(&names);

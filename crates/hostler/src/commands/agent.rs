@@ -61,6 +61,10 @@ struct AgentJoin {
     /// [default: /var/lib/hostler/agent for root, else a directory in the XDG state directory]
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
+
+    /// Take another name although the machine has tasks under its present one; they end
+    #[arg(long)]
+    end_tasks: bool,
 }
 
 /// Run the agent of a node in the foreground and log to stderr
@@ -227,7 +231,7 @@ impl AgentJoin {
         let code: JoinCode = self.code.read(output, &JOIN_CODE)?;
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         Daemon::Agent.ensure_own(&places.directory)?;
-        let introduction = Introduction { name: self.name, machine: machine_name() };
+        let introduction = Introduction { name: self.name, machine: machine_name(), may_end_runs: self.end_tasks };
         let mut said = String::new();
         let report = |error: &ClientError, wait: Duration| {
             let why = error.to_string();

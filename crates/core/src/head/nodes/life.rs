@@ -1,7 +1,8 @@
 //! Membership changes of a node: join, drain, resume, remove.
 
-use hostler_model::{Digest, NodeName, NodeState};
+use hostler_model::{Digest, NodeName, NodeState, RunId};
 use hostler_proto::api::Notice;
+use hostler_proto::link::HeadMessage;
 
 use super::member::Key;
 use super::node::Drain;
@@ -27,12 +28,18 @@ impl Step<'_> {
         self.disconnect_node(name, &format!("a machine has joined as node {name} with a new join code"));
     }
 
-    /// Removes a node: its runs are lost, and the state keeps nothing about it.
+    /// Removes a node: its runs are lost, and the state keeps nothing about it. A connected node kills their processes before
+    /// it loses its connection.
     pub(in crate::head) fn remove_member(&mut self, name: &NodeName, by: &str) {
         self.state.expel(name);
         self.count_removed_machine();
         if self.state.node(name).is_none() {
             return;
+        }
+        let node = &self.state.nodes[name];
+        let runs: Vec<RunId> = node.runs.keys().chain(&node.unknown_runs).copied().collect();
+        if let Some(connection) = node.link.as_ref().map(|link| link.connection) {
+            runs.into_iter().for_each(|run| self.send(connection, HeadMessage::Forget { run }));
         }
         self.disconnect_node(name, &format!("{by} has removed node {name} from the cluster"));
         self.lose_runs(name, &format!("node {name} was removed by {by}"));
