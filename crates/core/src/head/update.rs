@@ -10,6 +10,8 @@ use hostler_proto::link::{EndCause, Fate, HeadMessage, RunEnd, Usage};
 use hostler_proto::record::EndedTask;
 use hostler_proto::stages::Stages;
 
+use crate::link::LONGEST_RETURN;
+
 use super::event::{Changes, Effect, Event, Record, Stamped, TaskChange};
 use super::ids::ConnectionId;
 use super::jobs::dependencies::{Other, PastJobs, Standing, standing};
@@ -152,12 +154,14 @@ impl Step<'_> {
         self.state.unconfirmed.clear();
         self.state.connections.clear();
         let names: Vec<NodeName> = self.state.nodes.keys().cloned().collect();
+        // Silence counts from when an agent could be back: a job must not run twice because the head was away.
+        let back = self.now.at.plus_ms(LONGEST_RETURN.as_millis() as u64);
         for name in &names {
             self.state.change_node(name, |node| {
                 node.link = None;
                 node.newest_connection = None;
                 node.silence = Silence::Short;
-                node.last_heard = self.now.at;
+                node.last_heard = back;
             });
             self.state.sync_pool(name);
         }
@@ -297,8 +301,13 @@ impl Step<'_> {
                 true => Record::SetAside(job.task(index)),
                 false => Record::Reopened(job.task(index)),
             }));
+            let was_over = job.is_ended();
             drop(job);
             self.state.change_job(id, |job| {
+                if was_over && !job.held_by_operator {
+                    // The hold was on a job that has ended meanwhile, e.g. because it was cancelled.
+                    job.release(None, true);
+                }
                 job.reopen(&again);
                 kept.iter().for_each(|index| job.keep_earlier(job.last_attempt(index), index));
                 job.results.remove_all(&again);

@@ -8,6 +8,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// Longest delay after the head has refused this agent. Retrying helps only if the node joins again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(15);
 
+/// How long an agent may take to return to a head that has started: the longest pause, and an attempt that the head's
+/// machine has not answered.
+pub(crate) const LONGEST_RETURN: Duration = Duration::from_secs(15);
+
 /// How a connection attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {

@@ -12,6 +12,7 @@ mod head;
 mod queue;
 
 pub use agent::{AgentLink, HELLO_TIMEOUT, LinkEnd, Terms};
+pub(crate) use dialler::LONGEST_RETURN;
 pub use dialler::{Attempt, Dialler};
 pub use frames::{EncodedSize, Gap, Inbox, Outbox};
 pub use head::{Check, HeadLink, Inline, Step};

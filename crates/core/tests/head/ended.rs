@@ -384,6 +384,20 @@ fn other_actions_on_ended_jobs_work_or_are_refused() {
     head.act(held, JobAction::Release).expect("a cancelled job may be released");
     head.act(held, JobAction::Requeue).expect("accepted");
     assert_eq!(head.state_of(held), JobState::Starting);
+    head.act(held, JobAction::Cancel).expect("accepted");
+
+    // The hold ends with the job; an operator's stays.
+    let own = head.submit(JobSpec { hold: true, ..spec() }).expect("accepted");
+    head.act(own, JobAction::Cancel).expect("accepted");
+    head.act(own, JobAction::Requeue).expect("accepted");
+    assert!(!head.job(own).held);
+    let theirs = head.submit(JobSpec { hold: true, ..spec() }).expect("accepted");
+    let root = Caller { user: "root".into(), uid: None, operator: true };
+    let hold = Command::Act { caller: root, job: theirs, index: None, action: JobAction::Hold };
+    head.command(&hold).expect("operators may hold any job");
+    head.act(theirs, JobAction::Cancel).expect("accepted");
+    head.act(theirs, JobAction::Requeue).expect("accepted");
+    assert!(head.job(theirs).held);
 }
 
 #[test]

@@ -392,7 +392,10 @@ fn launch_of_an_earlier_head_may_have_started() {
     let job = head.submit(spec()).expect("accepted");
     // The agent starts the run, but the head is killed before the report and stays down; the node never returns.
     head.restart();
+    // Silence counts from when the agent could be back.
     head.pass_ms(61_000);
+    assert_eq!(head.state_of(job), JobState::Starting);
+    head.pass_ms(15_000);
     assert_eq!(head.state_of(job), JobState::NodeFail);
 
     // If the node returns, its hello decides: a run that it does not have never arrived.

@@ -254,7 +254,12 @@ impl Books {
                 self.expect(!is_lost, || format!("invariant I12: the result of task {reopened} is given up"));
             }
         }
-        self.account(job).was_requeued = true;
+        let account = self.account(job);
+        account.was_requeued = true;
+        if account.tasks.values().all(|task| matches!(task.at, Standing::Ended { .. })) {
+            // A hold ends with the job. Nobody here is an operator, whose hold would stay.
+            account.release(None);
+        }
         let named = |at: &u32| index.is_none_or(|index| index == *at);
         let tasks = self.account(job).tasks.iter_mut();
         for (_, task) in tasks.filter(|(at, task)| named(at) && !is_kept(task)) {

@@ -131,7 +131,7 @@ impl Node {
             (NodeState::Up, Some(link), _) => Some(link.since),
             (NodeState::Draining | NodeState::Drained, _, Some(drain)) => Some(drain.at),
             (NodeState::Suspect | NodeState::Down, ..) => {
-                Some(self.silent_since.unwrap_or_else(|| now.wall_at(self.last_heard)))
+                Some(self.silent_since.unwrap_or_else(|| now.wall_at(self.last_heard.min(now.at))))
             }
             _ => None,
         }
