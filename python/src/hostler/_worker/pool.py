@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from hostler._worker import batch, frames, server
+from hostler._worker import batch, frames
 from hostler._worker.batch import Settings
 from hostler._worker.call import Call, Future, fail
 from hostler._worker.jobs import ClusterJob, LocalJob, WorkerJob, in_thread
@@ -425,10 +425,7 @@ class Pool:
         error_of: Callable[[str], HostlerError] | None = None
         if worker.outstanding or not worker.was_ready:
             stderr = await in_thread(functools.partial(worker.job.stderr, worker.index))
-            # A worker that was killed leaves its socket, which says nothing about the call.
-            message = (task["message"] or "").replace(f"{server.SOCKET} is a socket.", "").strip()
-            details = {**task, "message": message}
-            error_of = functools.partial(batch.lost, name=worker.job.name(worker.index), task=details, stderr=stderr)
+            error_of = functools.partial(batch.lost, name=worker.job.name(worker.index), task=task, stderr=stderr)
         # Until here, the thread may not end.
         worker.state = State.OVER
         self.workers.discard(worker)

@@ -35,8 +35,8 @@ from hostler._worker.call import Future
 from hostler._worker.helper import Helper
 from hostler._worker.records import outcome_of
 
-#: The socket, in the folder of the task.
-SOCKET = "hostler-worker.sock"
+#: The socket, in the folder of the task. Nodes leave this directory out of results.
+SOCKET = ".hostler/worker.sock"
 
 #: This process's worker, while it runs calls of an executor.
 current: Worker | None = None
@@ -74,6 +74,7 @@ def serve(settings: wire.Settings, is_helper: bool) -> None:
 
 def _listener() -> socket.socket:
     listener = socket.socket(socket.AF_UNIX)
+    os.makedirs(os.path.dirname(SOCKET), exist_ok=True)
     # Of a worker that was killed.
     with contextlib.suppress(OSError):
         os.unlink(SOCKET)
