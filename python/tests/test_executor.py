@@ -129,7 +129,9 @@ def test_worker_that_dies_costs_only_the_call_that_it_ran(client: hostler.Client
         # Short calls let the worker have several ones ahead.
         assert list(executor.map(int, range(50))) == list(range(50))
         calls = [executor.submit(mark, log, number, 20) for number in range(60)]
-        message = r"the call mark\(…, 20, 20\) has no result: (task|process) .* ended with exit code 3( on n[12])?(\n|$)"
+        message = (
+            r"the call mark\(…, 20, 20\) has no result: (task|process) .* ended with exit code 3( on n[12])?(\n|$)"
+        )
         # What the worker leaves behind, such as its socket, is no part of the message.
         with pytest.raises(hostler.JobFailedError, match=message):
             calls.pop(20).result(30)

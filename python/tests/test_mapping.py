@@ -8,6 +8,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -359,6 +360,38 @@ def test_function_may_start_processes_that_run_the_main_program(client: hostler.
 def test_map_with_too_many_tasks_is_refused_before_it_is_submitted(client: hostler.Client) -> None:
     with pytest.raises(hostler.UsageError, match="20000 array tasks; a map has at most 10000"):
         hostler.map(len, ["a"] * 20_000, chunksize=1, client=client, **SMALL)
+
+
+def test_map_whose_results_are_discarded_says_that_it_is_cancelled(
+    client: hostler.Client, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def lines(text: str) -> list[str]:
+        return re.findall(r"hostler: job (\d+) cancelled: its results were not read; keep .* `key=`\n", text)
+
+    hostler.map(time.sleep, [600], client=client, **SMALL)
+    (discarded,) = lines(capfd.readouterr().err)
+    assert client.job(int(discarded)).wait(20).state == "cancelled"
+    hostler.map(time.sleep, [600], client=client, **SMALL).cancel()
+    with hostler.map(time.sleep, [600], client=client, **SMALL):
+        pass
+    kept = hostler.map(abs, [-1], client=client, **SMALL)
+    assert kept.job
+    kept.job.wait(20)
+    del kept
+    assert lines(capfd.readouterr().err) == [], "asked for, or already completed"
+    # One that is kept, and one of whose results some are read.
+    program = (
+        "import hostler, os, sys, time\n"
+        "kept = [hostler.map(time.sleep, [600 * n, 600], ordered=False, memory='100M', chunksize=1) for n in (0, 1)]\n"
+        "next(kept[0])\n"
+        "print(*(it.job.id for it in kept), flush=True)\n"
+        # A forked process says nothing.
+        "if os.fork(): os.wait()\n"
+        "sys.exit(0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert sorted(lines(done.stderr)) == sorted(done.stdout.split())
+    assert all(client.job(int(job)).wait(20).state == "cancelled" for job in done.stdout.split())
 
 
 def test_cancelled_map_downloads_nothing_more(client: hostler.Client) -> None:

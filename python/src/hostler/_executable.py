@@ -297,7 +297,8 @@ os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 # Submits a job, prints its id, and cancels the job when standard input ends without a line: then the process that
-# started this one has closed the pipe or died, also by SIGKILL. While the head is unreachable (3), it tries again.
+# started this one has closed the pipe or died, also by SIGKILL. While the head is unreachable (3), it tries again. The
+# exit code says whether there was something to cancel.
 _ATTACHED = """
 directory=$1; shift
 trap 'rm -rf "$directory"' EXIT
@@ -306,8 +307,10 @@ id=$("$0" --quiet submit "$@") || exit
 echo "$id"
 exec >/dev/null
 read -r ended && exit
-while "$0" --quiet cancel "$id" 2>/dev/null; [ $? -eq 3 ]; do sleep 5; done
+while said=$("$0" cancel "$id" 2>&1); [ $? -eq 3 ]; do sleep 5; done
+case $said in *cancelled*) exit 9 ;; esac
 """
+_CANCELLED = 9
 
 _CANCEL_SECONDS = 10.0
 
@@ -323,6 +326,9 @@ class AttachedJob:
         Address of the head; None lets the executable choose.
     directory
         Directory to delete at the end.
+    unless_lost
+        What prevents that the job is cancelled because this object is discarded or the process exits. Such a job is
+        named on stderr, with this text.
 
     Attributes
     ----------
@@ -335,7 +341,7 @@ class AttachedJob:
         If the submission fails.
     """
 
-    def __init__(self, arguments: Sequence[str], head: str | None, directory: str) -> None:
+    def __init__(self, arguments: Sequence[str], head: str | None, directory: str, unless_lost: str = "") -> None:
         guard: subprocess.Popen[bytes] | None = None
         try:
             with tempfile.TemporaryFile() as stderr:
@@ -348,14 +354,15 @@ class AttachedJob:
                     start_new_session=True,
                 )
                 self._stdin = cast("IO[bytes]", guard.stdin)
-                self._close = weakref.finalize(self, _release, guard, self._stdin)
                 of_this_process.add(self._stdin)
                 with cast("IO[bytes]", guard.stdout) as stdout:
                     self.id = stdout.readline().decode().strip()
                 if not self.id:
-                    self._close()
+                    _release(guard, self._stdin)
                     stderr.seek(0)
                     raise failure(guard.returncode, stderr.read().decode(errors="replace"))
+                said = f"hostler: job {self.id} cancelled: {unless_lost}" if unless_lost else ""
+                self._lost = weakref.finalize(self, _release, guard, self._stdin, said)
         except BaseException:
             # A traceback, such as the last one of a notebook, would keep this object and the pipe, and so the job.
             if guard is not None:
@@ -368,17 +375,21 @@ class AttachedJob:
         with contextlib.suppress(OSError, ValueError):
             self._stdin.write(b"ended\n")
             self._stdin.flush()
-        self._close()
+        self.cancel()
 
     def cancel(self) -> None:
         """Cancel the job if it has not ended, and clean up."""
-        self._close()
+        if found := self._lost.detach():
+            guard, stdin, _ = found[2]
+            _release(guard, stdin)
 
 
-def _release(guard: subprocess.Popen[bytes], stdin: IO[bytes]) -> None:
+def _release(guard: subprocess.Popen[bytes], stdin: IO[bytes], said: str = "") -> None:
+    """Cancel the job, and say so."""
     with contextlib.suppress(OSError):
         stdin.close()
     try:
-        guard.wait(_CANCEL_SECONDS)
+        if guard.wait(_CANCEL_SECONDS) == _CANCELLED and said:
+            print(said, file=sys.stderr)
     except subprocess.TimeoutExpired:
         print(f"hostler: the head is unreachable; process {guard.pid} cancels the job later", file=sys.stderr)

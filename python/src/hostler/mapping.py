@@ -72,7 +72,8 @@ def map(
     """Call a function with each input, as one array job, and return an iterator over the results.
 
     The job is submitted before this function returns. Without a `key`, it is cancelled when the iterator is closed,
-    when an exception ends it, and when this process ends, even by SIGKILL.
+    when an exception ends it, and when this process ends, even by SIGKILL. It is also cancelled when nobody has the
+    iterator any more; a line on stderr says so.
 
     Parameters
     ----------

@@ -45,6 +45,9 @@ _FETCHED_WITH_FILES = 10
 # A job none of whose tasks has started after this time says why, in seconds.
 PATIENCE = 10.0
 
+# What keeps a map from being cancelled.
+_UNREAD = "its results were not read; keep the return value and read it, or use `hostler.map` with `key=`"
+
 # How much of its stderr the error of a task shows.
 _TAIL_CHARACTERS = 2000
 
@@ -242,7 +245,7 @@ class Batch:
                 per_slot = 1 if is_large else _TASKS_PER_SLOT
                 divided = shape(count, per_slot * slots(cluster, settings), settings)
                 flags = write(folder, name, divided, settings)
-            attached = _executable.AttachedJob(flags, client.head, str(directory))
+            attached = _executable.AttachedJob(flags, client.head, str(directory), _UNREAD)
             if not runs_missed:
                 # The head has it now.
                 shutil.rmtree(folder, ignore_errors=True)
@@ -289,7 +292,7 @@ class Batch:
         settings, before, client = self._settings, self._attached, self._settings.client
         with modules.only(self._imported):
             flags = submission(self._folder, self._name, divided.tasks, settings.max_workers, settings)
-        self._attached = _executable.AttachedJob(flags, client.head, str(self._folder.parent))
+        self._attached = _executable.AttachedJob(flags, client.head, str(self._folder.parent), _UNREAD)
         before.finish()
         job = Job(client, int(self._attached.id))
         what = "input runs" if len(only) == 1 else "inputs run"
