@@ -58,6 +58,22 @@ def wait_for(file: Path) -> str:
     return file.name
 
 
+def test_executor_and_results_are_shown_with_their_jobs(client: hostler.Client, tmp_path: Path) -> None:
+    with hostler.Executor(1, client=client, cpus=1, memory="100M") as executor:
+        assert repr(executor) == "Executor(no workers)"
+        calls = [executor.submit(wait_for, tmp_path / "end") for _ in range(3)]
+        wait_until(calls[0].running)
+        job, *_ = client.jobs()
+        assert repr(executor) == f"Executor(job {job.id}, workers: 1, calls: 1 sent, 2 waiting)"
+        (tmp_path / "end").touch()
+        assert executor.submit(repr, executor).result() == "Executor(the workers of its caller)"
+    assert repr(executor) == "Executor(shut down)"
+    with hostler.map(abs, [-1, 2, 3], client=client, cpus=1, memory="100M") as results:
+        assert results.job
+        assert (next(results), repr(results)) == (1, f"Results(job {results.job.id}, 3 inputs, 1 read)")
+    assert repr(hostler.map(abs, [])) == "Results(0 inputs)"
+
+
 def test_futures_complete_as_their_tasks_end(executor: hostler.Executor, tmp_path: Path) -> None:
     futures = [executor.submit(wait_for, tmp_path / name) for name in ("first", "second")]
     done = concurrent.futures.as_completed(futures)

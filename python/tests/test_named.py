@@ -49,8 +49,11 @@ def test_same_key_is_the_same_map_or_an_error(client: hostler.Client) -> None:
     again = hostler.map(double, [1, 2], key="twice", client=client, cpus=2, memory="200M")
     assert again.job == first.job
     assert list(again) == [2, 4]
-    with pytest.raises(hostler.RefusedError, match=f"job {first.job.id} has the key `twice` and other inputs"):
+    with pytest.raises(
+        hostler.RefusedError, match=f"job {first.job.id} has the key `twice` and other inputs"
+    ) as raised:
         hostler.map(double, [1, 3], key="twice", client=client, **SMALL)
+    assert "the cluster's setting `retention`" in raised.value.hints[0]
     assert list(hostler.map(double, [5], key="twice, too", client=client, **SMALL)) == [10]
 
 

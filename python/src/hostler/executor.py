@@ -242,6 +242,12 @@ class Executor(concurrent.futures.Executor):
             for pool in self._pools:
                 pool.join()
 
+    def __repr__(self) -> str:
+        if self._worker is not None:
+            return "Executor(the workers of its caller)"
+        states = [str(pool) for pool in self._pools if not pool.is_over]
+        return f"Executor({'; '.join(states) or ('shut down' if self._is_shut_down else 'no workers')})"
+
     @property
     def _max_workers(self) -> int:
         """How many calls run at the same time; Dask reads this."""

@@ -165,14 +165,23 @@ class Results(Iterator[R], Generic[R]):
         self._batch: Batch | None = None
         self._values: Iterator[R] = iter(())
         self.job: Job | None = None
+        self._read = 0
         if (first := next(inputs, None)) is not None:
             inputs = itertools.chain([first], inputs)
             self._batch = batch = Batch(function, inputs, name, settings, runs_missed=errors == "return", **files)
             self._values = self._iterate(batch, ordered, errors, names, kept)
             self.job = batch.job
 
+    def __repr__(self) -> str:
+        if self._batch is None:
+            return "Results(0 inputs)"
+        jobs = "".join(f"job {job.id}, " for job in self._batch.jobs)
+        return f"Results({jobs}{self._batch.count} inputs, {self._read} read)"
+
     def __next__(self) -> R:
-        return next(self._values)
+        value = next(self._values)
+        self._read += 1
+        return value
 
     def __enter__(self) -> Results[R]:
         return self

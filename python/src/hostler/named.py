@@ -253,7 +253,10 @@ def _same(client: Client, key: str, shape: Shape, content: dict[str, str]) -> Ma
         raise RefusedError(
             f"job {job['id']} has the key `{key}` and {' and '.join(other)}",
             "other_job",
-            ("choose another key, or delete the job", f"`hostler.Map.open({key!r})` opens it as it is"),
+            (
+                "choose another key; the cluster's setting `retention` says how long after its end a job keeps its key",
+                f"`hostler.Map.open({key!r})` opens it as it is",
+            ),
         )
     return Map(key, Job(client, job["id"]), its_shape)
 

@@ -213,6 +213,10 @@ class Batch:
     Attributes
     ----------
     job : Job
+    jobs : list of Job
+        It, and the job of the inputs that it missed.
+    count : int
+        The number of inputs.
     """
 
     def __init__(
@@ -251,6 +255,8 @@ class Batch:
                 shutil.rmtree(folder, ignore_errors=True)
             self._attached = attached
             self.job = Job(client, int(attached.id))
+            self.jobs = [self.job]
+            self.count = count
             self._waiting = threading.Timer(PATIENCE, say_why, (self.job,))
             self._waiting.daemon = True
             self._waiting.start()
@@ -295,6 +301,7 @@ class Batch:
         self._attached = _executable.AttachedJob(flags, client.head, str(self._folder.parent), _UNREAD)
         before.finish()
         job = Job(client, int(self._attached.id))
+        self.jobs.append(job)
         what = "input runs" if len(only) == 1 else "inputs run"
         print(f"hostler: job {self.job.id} ended early; {len(only)} {what} alone in job {job.id}", file=sys.stderr)
         self._results = Collector(job, divided, None, self._keep)

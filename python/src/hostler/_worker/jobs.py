@@ -41,6 +41,10 @@ class WorkerJob(abc.ABC):
         """Return the state of each worker, as the head describes tasks; none if it is unknown."""
 
     @abc.abstractmethod
+    def __str__(self) -> str:
+        """Return the name of the job."""
+
+    @abc.abstractmethod
     def name(self, index: int) -> str:
         """Return the name of a worker, for errors."""
 
@@ -113,6 +117,9 @@ class ClusterJob(WorkerJob):
             return {}
         self._is_away = False
         return {task["index"]: task for task in tasks}
+
+    def __str__(self) -> str:
+        return f"job {self._id}"
 
     def name(self, index: int) -> str:
         """Return the id of a task."""
@@ -209,6 +216,9 @@ class LocalJob(WorkerJob):
 
     def say_why(self) -> None:
         """Say nothing: processes need not wait for CPUs."""
+
+    def __str__(self) -> str:
+        return "this machine"
 
     def name(self, index: int) -> str:
         """Return the process id of a worker."""

@@ -124,6 +124,11 @@ class Pool:
                 self._thread.start()
             self._wake()
 
+    def __str__(self) -> str:
+        jobs, workers = [str(job) for job in tuple(self._jobs)], tuple(self.workers)
+        sent = sum(len(worker.outstanding) for worker in workers)
+        return ", ".join([*jobs, f"workers: {len(workers)}", f"calls: {sent} sent, {len(self._waiting)} waiting"])
+
     def close(self) -> None:
         """End when all calls have ended."""
         with self._lock:
