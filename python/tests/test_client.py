@@ -109,10 +109,31 @@ def test_mistakes_are_usage_errors(client: hostler.Client, project: Path) -> Non
         client.submit(project / "nowhere", "main.py")
     with pytest.raises(hostler.UsageError, match="memory"):
         client.submit(project, "main.py", memory=5)
+    with pytest.raises(hostler.UsageError, match="invalid value '-1' for `cpus=`: the smallest value is 1"):
+        client.submit(project, "main.py", cpus=-1)
+    with pytest.raises(hostler.UsageError, match="invalid value '9-' for `array=`"):
+        client.submit(project, "main.py", array="9-")
+    with pytest.raises(hostler.UsageError, match="`network=` needs `sandbox=` or `image=`"):
+        client.submit(project, "main.py", network="job")
     with pytest.raises(hostler.UsageError, match="unknown option `cpu`"):
         client.submit(project, "main.py", cpu=5)  # type: ignore[call-arg]
     with pytest.raises(hostler.UsageError, match="there is no output"):
         client.job(1).logs("out")  # type: ignore[arg-type]
+
+
+def test_flags_in_texts_are_parameters_unless_they_belong_to_a_command() -> None:
+    text = "`hostler update 3 --time 1h` or `--network job`, `name`, --tasks-per-node, '--cpus <N>' in /a/--b"
+    said = "`hostler update 3 --time 1h` or `network=job`, `name`, `tasks_per_node=`, `cpus=` in /a/--b"
+    assert _executable.with_parameters(text) == said
+
+
+def test_job_that_has_not_ended_in_time_is_named(client: hostler.Client, project: Path) -> None:
+    job = client.submit(project, "slow.py", memory="100M")
+    try:
+        with pytest.raises(TimeoutError, match=rf"Job\({job.id}\) has not ended within the timeout of 0.01 s"):
+            job.wait(0.01)
+    finally:
+        job.cancel()
 
 
 def test_cluster_that_is_down_is_reported() -> None:

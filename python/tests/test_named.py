@@ -53,7 +53,7 @@ def test_same_key_is_the_same_map_or_an_error(client: hostler.Client) -> None:
         hostler.RefusedError, match=f"job {first.job.id} has the key `twice` and other inputs"
     ) as raised:
         hostler.map(double, [1, 3], key="twice", client=client, **SMALL)
-    assert "the cluster's setting `retention`" in raised.value.hints[0]
+    assert "`retention` has passed since the job ended" in raised.value.hints[0]
     assert list(hostler.map(double, [5], key="twice, too", client=client, **SMALL)) == [10]
 
 
@@ -72,6 +72,7 @@ def test_failed_inputs_run_again_with_more_memory(client: hostler.Client, tmp_pa
     failed = m.failed()
     assert {index: type(error) for index, error in failed.items()} == {1: ValueError, 3: hostler.JobFailedError}
     assert "ran out of memory" in str(failed[3])
+    assert "request more with `memory=`" in str(failed[3])
     with pytest.raises(ValueError, match="not yet"):
         list(m)
     mended.touch()

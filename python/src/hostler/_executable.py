@@ -12,6 +12,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -137,7 +138,7 @@ def ask(
         )
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"`hostler {arguments[0]}` took longer than {timeout:g} s") from None
-    return answer(done.returncode, done.stdout, done.stderr, accepted)
+    return answer(done.returncode, done.stdout, done.stderr, accepted, arguments)
 
 
 @dataclass(frozen=True)
@@ -161,10 +162,12 @@ class Head:
         return self._ask(*arguments, accepted=accepted, timeout=timeout)
 
 
-def answer(exit_code: int, output: bytes, errors: bytes, accepted: Collection[int]) -> Any:
+def answer(
+    exit_code: int, output: bytes, errors: bytes, accepted: Collection[int], arguments: Sequence[str] = ()
+) -> Any:
     """Return the answer of a command with ``--json`` that has ended, or raise its error."""
     if exit_code not in accepted or not output.strip():
-        raise failure(exit_code, errors.decode(errors="replace"))
+        raise failure(exit_code, errors.decode(errors="replace"), arguments)
     return json.loads(output)
 
 
@@ -235,7 +238,11 @@ def chunks(
             raise failure(exit_code, tail if to_stderr else rest.read().decode(errors="replace"))
 
 
-class Variable(str):
+class Option(str):
+    """An argument for a parameter of a function of this package. Errors then name parameters instead of flags."""
+
+
+class Variable(Option):
     """The argument ``--env=NAME`` for a variable of a job. All users can read command lines, so it has no value.
 
     Attributes
@@ -258,8 +265,19 @@ def environment(head: str | None, arguments: Sequence[str] = ()) -> dict[str, st
     return {**os.environ, **({"HOSTLER_HEAD": head} if head else {}), **values}
 
 
-def failure(exit_code: int, stderr: str) -> HostlerError:
-    """Return the exception for a failed command, from its exit code and what it printed."""
+# Something else in backquotes, such as a command, which keeps its flags, or a flag, perhaps with a value.
+_FLAG = re.compile(r"(`[^`-][^`]*`)|(?<![\w/])[`']?--([a-z]+(?:-[a-z]+)*)(?: <[^>]*>|[ =]([^ `]+)(?=`))?[`']?")
+
+
+def with_parameters(text: str) -> str:
+    """Return a text of the command line with the names of parameters in place of flags."""
+    return _FLAG.sub(lambda found: found[1] or f"`{found[2].replace('-', '_')}={found[3] or ''}`", text)
+
+
+def failure(exit_code: int, stderr: str, arguments: Sequence[str] = ()) -> HostlerError:
+    """Return the exception for a failed command, from its exit code, what it printed, and its arguments."""
+    if any(isinstance(argument, Option) for argument in arguments):
+        stderr = with_parameters(stderr)
     lines = stderr.splitlines()
     kind, code = _KINDS.get(exit_code, (HostlerError, "failed"))
     for line in reversed(lines):
@@ -360,7 +378,7 @@ class AttachedJob:
                 if not self.id:
                     _release(guard, self._stdin)
                     stderr.seek(0)
-                    raise failure(guard.returncode, stderr.read().decode(errors="replace"))
+                    raise failure(guard.returncode, stderr.read().decode(errors="replace"), arguments)
                 said = f"hostler: job {self.id} cancelled: {unless_lost}" if unless_lost else ""
                 self._lost = weakref.finalize(self, _release, guard, self._stdin, said)
         except BaseException:

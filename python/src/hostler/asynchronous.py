@@ -93,7 +93,7 @@ class AsyncClient(Head):
         except asyncio.TimeoutError:
             # Before Python 3.11, it is another class than the built-in one.
             raise TimeoutError(f"`hostler {arguments[0]}` took longer than {timeout:g} s") from None
-        return _executable.answer(exit_code, output, errors, accepted)
+        return _executable.answer(exit_code, output, errors, accepted, arguments)
 
 
 class _Work(AsyncWork):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hostler import _forward
 from hostler._display import Rich, RichList, fields, size, table
-from hostler._executable import Head
+from hostler._executable import Head, Option
 from hostler.job import Job, Jobs, Task
 from hostler.options import Options, arguments
 
@@ -226,10 +226,13 @@ def submission(
 ) -> list[str]:
     """Return the command for `Client.submit`."""
     flags = arguments(options)
-    flags += [f"--array={_array(array)}"] if array is not None else []
-    flags += [f"--nodes={nodes}"] if nodes is not None else []
-    flags += [f"--tasks-per-node={tasks_per_node}"] if tasks_per_node is not None else []
-    flags += [f"--key={key}"] if key is not None else []
+    own = {
+        "array": None if array is None else _array(array),
+        "nodes": nodes,
+        "tasks-per-node": tasks_per_node,
+        "key": key,
+    }
+    flags += [Option(f"--{name}={value}") for name, value in own.items() if value is not None]
     return ["submit", *flags, os.path.abspath(folder), entry, "--", *args]
 
 

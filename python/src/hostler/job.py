@@ -112,7 +112,10 @@ class AsyncWork(Named):
             If it has not ended in time. It continues.
         """
         # Exit code 1 means that the job did not complete.
-        await self._client._request("wait", self._name, accepted=(0, 1), timeout=timeout)
+        try:
+            await self._client._request("wait", self._name, accepted=(0, 1), timeout=timeout)
+        except TimeoutError:
+            raise TimeoutError(f"{self!r} has not ended within the timeout of {timeout:g} s, and continues") from None
         return await AsyncWork.status(self)
 
     async def why(self) -> str:
@@ -369,7 +372,7 @@ def status_of(details: dict[str, Any], *, is_task: bool) -> Status:
         reason=details.get("reason") if view["state"] == "pending" else None,
         exit_code=view["exit_code"],
         nodes=own if is_task else tuple(details["nodes"]) or own,
-        message=only.get("message"),
+        message=_executable.with_parameters(only.get("message") or "") or None,
         submitted_at=_time(details["submitted_at"]),
         started_at=_time(view["started_at"]),
         ended_at=_time(view["ended_at"]),

@@ -254,7 +254,8 @@ def _same(client: Client, key: str, shape: Shape, content: dict[str, str]) -> Ma
             f"job {job['id']} has the key `{key}` and {' and '.join(other)}",
             "other_job",
             (
-                "choose another key; the cluster's setting `retention` says how long after its end a job keeps its key",
+                "choose another key; this one is free again once the results were read and the cluster's setting "
+                "`retention` has passed since the job ended",
                 f"`hostler.Map.open({key!r})` opens it as it is",
             ),
         )

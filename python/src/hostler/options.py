@@ -107,13 +107,13 @@ def arguments(options: Mapping[str, object]) -> list[str]:
         if name in ("env", *_PAIRS) and not isinstance(value, Mapping):
             raise UsageError(f"`{name}` must be a dictionary, and is {value!r}, a {type(value).__name__}", "usage")
         if name in _SWITCHES:
-            found.append(_SWITCHES[name])
+            found.append(_executable.Option(_SWITCHES[name]))
         elif name == "env":
             found += [_executable.Variable(*item) for item in cast("Mapping[str, str]", value).items()]
         elif isinstance(value, Mapping):
-            found += [f"{_PAIRS[name]}={key}={text}" for key, text in value.items()]
+            found += [_executable.Option(f"{_PAIRS[name]}={key}={text}") for key, text in value.items()]
         else:
-            found.append(f"{_FLAGS[name]}={_text(name, value)}")
+            found.append(_executable.Option(f"{_FLAGS[name]}={_text(name, value)}"))
     return found
 
 

@@ -519,7 +519,7 @@ def lost(what: str, name: str, task: dict[str, Any], stderr: str) -> JobFailedEr
     code = task["exit_code"]
     how = _ENDINGS.get(task["state"], "could not start" if code is None else f"ended with exit code {code}")
     node = f" on {task['node']}" if task["node"] else ""
-    message = f": {task['message']}" if task["message"] else ""
+    message = f": {_executable.with_parameters(task['message'])}" if task["message"] else ""
     tail = stderr[-_TAIL_CHARACTERS:].strip()
     tail = f"\nend of its stderr:\n{tail}" if tail else ""
     is_task = name[:1].isdigit()
