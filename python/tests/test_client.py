@@ -122,8 +122,8 @@ def test_mistakes_are_usage_errors(client: hostler.Client, project: Path) -> Non
 
 
 def test_flags_in_texts_are_parameters_unless_they_belong_to_a_command() -> None:
-    text = "`hostler update 3 --time 1h` or `--network job`, `name`, --tasks-per-node, '--cpus <N>' in /a/--b"
-    said = "`hostler update 3 --time 1h` or `network=job`, `name`, `tasks_per_node=`, `cpus=` in /a/--b"
+    text = "`hostler update 3 --time 1h` or `--network job`, `name`, --tasks-per-node, '--cpus <N>' in /a/--time, --lr"
+    said = "`hostler update 3 --time 1h` or `network=job`, `name`, `tasks_per_node=`, `cpus=` in /a/--time, --lr"
     assert _executable.with_parameters(text) == said
 
 

@@ -265,13 +265,32 @@ def environment(head: str | None, arguments: Sequence[str] = ()) -> dict[str, st
     return {**os.environ, **({"HOSTLER_HEAD": head} if head else {}), **values}
 
 
+#: The parameters that stand for flags of a submission.
+PARAMETERS = {
+    "--resource": "resources",
+    "--tag": "tags",
+    **{
+        f"--{name.replace('_', '-')}": name
+        for name in (
+            *("cpus", "memory", "gpus", "time", "partition", "constraint", "after", "name", "env", "priority"),
+            *("requeue", "exclusive", "quiet_machine", "sandbox", "network", "image", "runtime", "oom", "hold"),
+            *("array", "nodes", "tasks_per_node", "key"),
+        )
+    },
+}
+
 # Something else in backquotes, such as a command, which keeps its flags, or a flag, perhaps with a value.
-_FLAG = re.compile(r"(`[^`-][^`]*`)|(?<![\w/])[`']?--([a-z]+(?:-[a-z]+)*)(?: <[^>]*>|[ =]([^ `]+)(?=`))?[`']?")
+_FLAG = re.compile(r"(`[^`-][^`]*`)|(?<![\w/])[`']?(--[a-z]+(?:-[a-z]+)*)(?: <[^>]*>|[ =]([^ `]+)(?=`))?[`']?")
 
 
 def with_parameters(text: str) -> str:
     """Return a text of the command line with the names of parameters in place of flags."""
-    return _FLAG.sub(lambda found: found[1] or f"`{found[2].replace('-', '_')}={found[3] or ''}`", text)
+
+    def named(found: re.Match[str]) -> str:
+        name = PARAMETERS.get(found[2])
+        return f"`{name}={found[3] or ''}`" if name else found[0]
+
+    return _FLAG.sub(named, text)
 
 
 def failure(exit_code: int, stderr: str, arguments: Sequence[str] = ()) -> HostlerError:

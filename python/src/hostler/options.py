@@ -60,31 +60,11 @@ class Options(TypedDict, total=False):
     tags: Mapping[str, str] | None
 
 
-# Each option's flag, and whether the value is repeated as NAME=VALUE.
-_FLAGS = {
-    "cpus": "--cpus",
-    "memory": "--memory",
-    "gpus": "--gpus",
-    "time": "--time",
-    "partition": "--partition",
-    "constraint": "--constraint",
-    "network": "--network",
-    "image": "--image",
-    "runtime": "--runtime",
-    "after": "--after",
-    "name": "--name",
-    "priority": "--priority",
-    "oom": "--oom",
-}
+_FLAGS = {name: flag for flag, name in _executable.PARAMETERS.items()}
 _NUMBERS = ("cpus", "gpus", "priority")
-_PAIRS = {"resources": "--resource", "tags": "--tag"}
-_SWITCHES = {
-    "requeue": "--requeue",
-    "hold": "--hold",
-    "exclusive": "--exclusive",
-    "quiet_machine": "--quiet-machine",
-    "sandbox": "--sandbox",
-}
+# Their values are repeated as NAME=VALUE.
+_PAIRS = ("resources", "tags")
+_SWITCHES = ("requeue", "hold", "exclusive", "quiet_machine", "sandbox")
 
 
 def arguments(options: Mapping[str, object]) -> list[str]:
@@ -97,8 +77,8 @@ def arguments(options: Mapping[str, object]) -> list[str]:
     """
     found: list[str] = []
     for name, value in options.items():
-        if name not in {**_FLAGS, **_PAIRS, **_SWITCHES} and name != "env":
-            known = ", ".join([*_FLAGS, *_PAIRS, "env", *_SWITCHES])
+        if name not in Options.__annotations__:
+            known = ", ".join(Options.__annotations__)
             raise UsageError(f"unknown option `{name}`", "usage", (f"known options: {known}",))
         if value is None or value is False:
             continue
@@ -107,11 +87,11 @@ def arguments(options: Mapping[str, object]) -> list[str]:
         if name in ("env", *_PAIRS) and not isinstance(value, Mapping):
             raise UsageError(f"`{name}` must be a dictionary, and is {value!r}, a {type(value).__name__}", "usage")
         if name in _SWITCHES:
-            found.append(_executable.Option(_SWITCHES[name]))
+            found.append(_executable.Option(_FLAGS[name]))
         elif name == "env":
             found += [_executable.Variable(*item) for item in cast("Mapping[str, str]", value).items()]
         elif isinstance(value, Mapping):
-            found += [_executable.Option(f"{_PAIRS[name]}={key}={text}") for key, text in value.items()]
+            found += [_executable.Option(f"{_FLAGS[name]}={key}={text}") for key, text in value.items()]
         else:
             found.append(_executable.Option(f"{_FLAGS[name]}={_text(name, value)}"))
     return found
