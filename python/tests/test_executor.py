@@ -7,6 +7,7 @@ import importlib
 import itertools
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -500,7 +501,7 @@ def begun(executor: hostler.Executor, file: Path) -> concurrent.futures.Future[s
     return call
 
 
-def test_calls_of_calls_fail_and_are_cancelled_alone(tmp_path: Path) -> None:
+def test_calls_of_calls_fail_and_are_cancelled_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "log"
 
     def fails(executor: hostler.Executor) -> list[object]:
@@ -529,6 +530,11 @@ def test_calls_of_calls_fail_and_are_cancelled_alone(tmp_path: Path) -> None:
         (tmp_path / "third").touch()
         with pytest.raises(hostler.JobFailedError, match="exit code 4"):
             executor.submit(ends, executor, tmp_path / "fourth", lambda: os._exit(4)).result(30)
+        assert capsys.readouterr().err == ""
+        executor.submit(ends, executor, tmp_path / "fifth", int).result(30)
+        (tmp_path / "fifth").touch()
+        said = "returned before calls that it had submitted: 1 cancelled; let it wait for their results\n"
+        assert re.fullmatch(rf"hostler: \S*ends\(.*\) {said}", capsys.readouterr().err)
         assert executor.submit(int, "7").result(30) == 7
     assert not log.exists()
     # A node may have others run nothing.

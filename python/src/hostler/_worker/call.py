@@ -90,10 +90,9 @@ class Call:
             for other in others
         )
 
-    def abandon(self) -> None:
-        """Cancel what it has submitted and no worker has. Nobody could take the results."""
-        for child in tuple(self.children.values()):
-            child.future.cancel()
+    def abandon(self) -> int:
+        """Cancel what it has submitted and no worker has, and return the number. Nobody could take the results."""
+        return sum(not child.future.done() and child.future.cancel() for child in tuple(self.children.values()))
 
 
 def named(function: Any, arguments: tuple[Any, ...]) -> str:

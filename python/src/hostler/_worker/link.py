@@ -9,6 +9,7 @@ import enum
 import functools
 import json
 import subprocess
+import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -317,7 +318,9 @@ class Worker(asyncio.Protocol):
         call = self.outstanding.pop(number, None)
         if call is None:
             return
-        call.abandon()
+        if (count := call.abandon()) and kind == "value":
+            what = f"{call.name or 'a call'} returned before calls that it had submitted"
+            print(f"hostler: {what}: {count} cancelled; let it wait for their results", file=sys.stderr)
         if kind == frames.LOST:
             what = f"{call.what}: a process of {self.job.name(self.index)} {header['error']}"
             fail([call], JobFailedError(what, "job_failed", ()))
