@@ -30,6 +30,13 @@ pub(crate) fn check_command<Word: AsRef<OsStr>>(
             quoted(line)
         ));
     }
+    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let first = command.first().and_then(|word| word.as_ref().to_str());
+    if let Some((variable, _)) = first.and_then(|word| word.split_once('=')).filter(|(variable, _)| is_name(variable)) {
+        context.output.say(&format!(
+            "note: `{variable}=…` is taken as the name of a program; for a variable, write env before it"
+        ));
+    }
     // An absolute path may lead to a disk that does not answer, and only the node needs the program.
     let program = command.first().filter(|word| Path::new(word).is_relative());
     if let Some(note) = program.and_then(|word| unfit_file(name, word.as_ref())) {
@@ -53,8 +60,13 @@ fn unfit_file(name: &str, word: &OsStr) -> Option<String> {
         return (!is_found)
             .then(|| format!("note: `{word}` is looked up in PATH; write ./{word} for the file in this directory"));
     }
-    let script = if name == "run" { format!(", or `hostler run --script {word}`") } else { String::new() };
-    Some(format!("note: the file `{word}` is not executable; write `chmod +x {word}`{script}"))
+    let begins_with_interpreter = || std::fs::read(path).is_ok_and(|text| text.starts_with(b"#!"));
+    let script = match name == "run" && begins_with_interpreter() {
+        true => format!(", or `hostler run --script {word}`"),
+        false => String::new(),
+    };
+    let here = if word.contains('/') { "" } else { "./" };
+    Some(format!("note: the file `{word}` is not executable; write `chmod +x {word}` and then {here}{word}{script}"))
 }
 
 fn is_option(word: &str) -> bool {

@@ -50,6 +50,7 @@ fn the_guide_to_real_machines_works_as_written() {
     head.ok(&["useradd", "--uid", "20001", "--user-group", "--no-create-home", "ada"]);
     head.ok(&written("hostler configure user add ada"));
     wait_until("the account and its home directory", 30, || n1.path("/home/ada").exists().then_some(()));
+    assert_eq!(n1.ok(&["stat", "-c", "%a", "/home/ada"]).trim(), "700", "other users cannot read what she fetches");
     let ran = typed(&head, "ada", "hostler run -- uname -n");
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "n1\n"), "{ran:?}");
 

@@ -105,7 +105,8 @@ fn add(account: &Account, how: NewAccounts) -> Result<(), String> {
     let home = if how == NewAccounts::CreateWithHomes { "--create-home" } else { "--no-create-home" };
     let output = Command::new(useradd)
         .args(["--uid", &account.uid.to_string(), "--user-group", home, "--shell", "/bin/sh"])
-        .args(["--comment", "user of the cluster", "--", account.name.as_str()])
+        // Other users cannot read what a user has fetched to a new home.
+        .args(["--key", "UMASK=077", "--comment", "user of the cluster", "--", account.name.as_str()])
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::null())

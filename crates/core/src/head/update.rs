@@ -10,8 +10,6 @@ use hostler_proto::link::{EndCause, Fate, HeadMessage, RunEnd, Usage};
 use hostler_proto::record::EndedTask;
 use hostler_proto::stages::Stages;
 
-use crate::link::LONGEST_RETURN;
-
 use super::event::{Changes, Effect, Event, Record, Stamped, TaskChange};
 use super::ids::ConnectionId;
 use super::jobs::dependencies::{Other, PastJobs, Standing, standing};
@@ -154,14 +152,12 @@ impl Step<'_> {
         self.state.unconfirmed.clear();
         self.state.connections.clear();
         let names: Vec<NodeName> = self.state.nodes.keys().cloned().collect();
-        // Silence counts from when an agent could be back: a job must not run twice because the head was away.
-        let back = self.now.at.plus_ms(LONGEST_RETURN.as_millis() as u64);
         for name in &names {
             self.state.change_node(name, |node| {
                 node.link = None;
                 node.newest_connection = None;
                 node.silence = Silence::Short;
-                node.last_heard = back;
+                node.last_heard = self.now.at;
             });
             self.state.sync_pool(name);
         }

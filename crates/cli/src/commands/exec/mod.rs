@@ -161,7 +161,15 @@ impl Tool for Dsh {
 }
 
 impl Exec {
-    pub fn run(mut self, context: &Context) -> Outcome {
+    /// Codes below 125 belong to the command, so all failures but mistakes on the command line exit with 125.
+    pub fn run(self, context: &Context) -> Outcome {
+        self.call(context).map_err(|failure| match failure.exit {
+            exit::FAILED => failure.exiting(exit::RUN_FAILED),
+            _ => failure,
+        })
+    }
+
+    fn call(mut self, context: &Context) -> Outcome {
         if self.rsh {
             self.as_remote_shell()?;
         } else {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::head::ids::{ConnectionId, Now};
 use crate::head::settings::Settings;
+use crate::link::LONGEST_RETURN;
 
 /// A node as the head knows it. The inventory is durable; the connection is not, and ends with the head's process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -131,7 +132,7 @@ impl Node {
             (NodeState::Up, Some(link), _) => Some(link.since),
             (NodeState::Draining | NodeState::Drained, _, Some(drain)) => Some(drain.at),
             (NodeState::Suspect | NodeState::Down, ..) => {
-                Some(self.silent_since.unwrap_or_else(|| now.wall_at(self.last_heard.min(now.at))))
+                Some(self.silent_since.unwrap_or_else(|| now.wall_at(self.last_heard)))
             }
             _ => None,
         }
@@ -146,6 +147,10 @@ impl Node {
     pub(in crate::head) fn next_limit(&self, settings: &Settings) -> Option<Timestamp> {
         let limit_ms = match self.silence {
             _ if self.given_up => return None,
+            // A job must not run twice because the head was away, and its agent has not returned yet.
+            Silence::Short if self.newest_connection.is_none() => {
+                settings.suspect_after_ms + LONGEST_RETURN.as_millis() as u64
+            }
             Silence::Short => settings.suspect_after_ms,
             Silence::Suspect => settings.down_after_ms,
             Silence::Down => settings.lost_after_ms,
