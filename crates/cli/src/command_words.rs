@@ -1,6 +1,8 @@
 //! Checks the words of a command before it runs elsewhere.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use nix::unistd::{AccessFlags, access};
@@ -30,11 +32,13 @@ pub(crate) fn check_command<Word: AsRef<OsStr>>(
             quoted(line)
         ));
     }
-    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
     let first = command.first().and_then(|word| word.as_ref().to_str());
     if let Some((variable, _)) = first.and_then(|word| word.split_once('=')).filter(|(variable, _)| is_name(variable)) {
         context.output.say(&format!(
-            "note: `{variable}=…` is taken as the name of a program; for a variable, write env before it"
+            "note: `{variable}=…` is read as a program; to set a variable, write `env {variable}=… PROGRAM`"
         ));
     }
     // An absolute path may lead to a disk that does not answer, and only the node needs the program.
@@ -60,7 +64,10 @@ fn unfit_file(name: &str, word: &OsStr) -> Option<String> {
         return (!is_found)
             .then(|| format!("note: `{word}` is looked up in PATH; write ./{word} for the file in this directory"));
     }
-    let begins_with_interpreter = || std::fs::read(path).is_ok_and(|text| text.starts_with(b"#!"));
+    let begins_with_interpreter = || {
+        let mut start = [0; 2];
+        File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok_and(|()| start == *b"#!")
+    };
     let script = match name == "run" && begins_with_interpreter() {
         true => format!(", or `hostler run --script {word}`"),
         false => String::new(),

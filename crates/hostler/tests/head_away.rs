@@ -242,7 +242,7 @@ fn nothing_is_lost_or_doubled_when_the_program_and_the_address_change_under_load
             let until_over = || (!is_over.load(Ordering::Relaxed)).then(submit);
             std::iter::from_fn(until_over).collect()
         });
-        let away = Duration::from_secs(3);
+        let away = Duration::from_secs(6);
 
         // A package manager puts the new program in the place of the old one.
         let replacement = programs.path().join("new");
@@ -294,7 +294,7 @@ fn nothing_is_lost_or_doubled_when_the_program_and_the_address_change_under_load
         assert_eq!(shown["started_at"], shown["tasks_shown"][0]["started_at"], "{shown}");
         let ms = |name: &str| shown[name].as_i64().unwrap_or_else(|| panic!("{shown}"));
         let ran = ms("ended_at") - ms("started_at");
-        assert!((950..2_500).contains(&ran), "{ran} ms without the time of the head's absence: {shown}");
+        assert!((950..5_000).contains(&ran), "{ran} ms without the time of the head's absence: {shown}");
     }
     for (_, agent) in agents {
         kill_child(agent);

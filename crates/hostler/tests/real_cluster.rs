@@ -130,11 +130,8 @@ fn join_is_retried_and_a_running_agent_adopts_a_new_identity() {
     let job = real.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", &sleeps]);
     let pid: u32 = wait_until("the pid", 30, || std::fs::read_to_string(&pid).ok()?.trim().parse().ok());
     let refused = real.join("n1", &real.ok(&["node", "invite", "n2"]), &[], |_| {});
-    assert!(
-        refused.code != 0 && refused.stderr.contains(&format!("is node n1 and has tasks ({job}_0)")),
-        "{refused:?}"
-    );
-    real.ok(&["node", "remove", "n1", "n2", "--yes"]);
+    assert!(refused.code != 0 && refused.stderr.contains("is node n1 and has tasks"), "{refused:?}");
+    real.ok(&["node", "remove", "n1", "--yes"]);
     wait_until("the task to end", 10, || (!is_alive(pid)).then_some(()));
     real.wait_for_job(&job, "node_fail");
     // Changes that a running agent cannot adopt are logged.

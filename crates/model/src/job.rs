@@ -104,7 +104,7 @@ pub struct JobSpec<Count = u32, Amounts = Request, Time = WallTime> {
     pub requeue: bool,
     /// Environment variables in addition to those that Hostler sets.
     ///
-    /// Here and in arguments, directories and scripts, U+EF80 to U+EFFF stand for bytes that are part of no UTF-8 character.
+    /// Here and in arguments, directories and scripts, U+EF80 to U+EFFF stand for bytes that are not UTF-8.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, String>)]
     pub environment: Environment,

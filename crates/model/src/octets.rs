@@ -1,8 +1,8 @@
 //! Strings of Linux in JSON: names and values of environment variables, arguments and paths, which may contain any byte
 //! but zero.
 //!
-//! Text stays as it is. A byte that is part of no UTF-8 character becomes a character of a block that Unicode assigns to
-//! nothing (U+EF80 to U+EFFF, for bytes 0x80 to 0xFF), and so do the three bytes of a character of this block.
+//! Text stays as it is. A byte that is not part of a UTF-8 character becomes a private-use character, U+EF80 to U+EFFF for
+//! bytes 0x80 to 0xFF, and so do the three bytes of such a character.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -656,6 +656,9 @@ pub struct JoinRequest {
     pub machine: Option<NodeName>,
     /// Certificate signing request, PEM-encoded.
     pub csr: String,
+    /// The machine's present node name, if it has tasks; absent if it may take another name nevertheless.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_as: Option<NodeName>,
 }
 
 /// Request body of `POST /agent/renew`: an agent requests a certificate for a new key.

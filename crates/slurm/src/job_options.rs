@@ -24,7 +24,7 @@ pub struct JobOptions {
     /// When the job must have ended at the latest.
     pub deadline: Option<String>,
     /// The job shall wait on although its dependencies cannot be satisfied any more.
-    pub waits_in_vain: bool,
+    pub keeps_invalid_dependency: bool,
     pub chdir: Option<String>,
     pub clusters: Option<String>,
     pub comment: Option<String>,
@@ -181,7 +181,7 @@ impl JobOptions {
             Key::Accepted(name, reads) | Key::Own(name, reads) => {
                 reads.check(name, text)?;
                 if name == "kill-on-invalid-dep" {
-                    self.waits_in_vain = text.eq_ignore_ascii_case("no");
+                    self.keeps_invalid_dependency = text.eq_ignore_ascii_case("no");
                 }
             }
         }
@@ -380,7 +380,7 @@ mod tests {
     #[test]
     fn values_without_an_effect_are_accepted() {
         let line = "--mail-type=BEGIN,end --hint=nomultithread --kill-on-invalid-dep=no";
-        assert!(options(line).is_ok_and(|it| it.waits_in_vain));
+        assert!(options(line).is_ok_and(|it| it.keeps_invalid_dependency));
     }
 
     #[test]

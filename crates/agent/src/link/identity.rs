@@ -103,7 +103,9 @@ pub async fn join(
         config: tls::pinned(code.authority),
     };
     let Introduction { name, machine, may_end_runs } = introduction;
-    let request = JoinRequest { secret: code.secret.clone(), node: name, machine, csr };
+    let is_busy = !may_end_runs && !Runs::present(&directory.join(RUNS)).is_empty();
+    let busy_as = files.read(CREDENTIALS).ok().and_then(|both| node_in(&both)).filter(|_| is_busy);
+    let request = JoinRequest { secret: code.secret.clone(), node: name, machine, csr, busy_as };
     // The pinned fingerprint ensures that the code is only sent to its cluster.
     let client = Client::new(endpoint);
     let began = Instant::now();
@@ -122,16 +124,6 @@ pub async fn join(
     };
     if hostler_tls::fingerprint(&certificate_in(&authority)?) != code.authority {
         bail!("the head at {} answered with another cluster's authority", code.address);
-    }
-    if let Some(old) = files.read(CREDENTIALS).ok().and_then(|both| node_in(&both)).filter(|old| *old != node) {
-        let runs = Runs::present(&directory.join(RUNS));
-        if !(runs.is_empty() || may_end_runs) {
-            let runs = runs.iter().map(|run| run.task.to_string()).collect::<Vec<_>>().join(", ");
-            bail!(
-                "this machine is node {old} and has tasks ({runs}), which end if it becomes node {node}; it stays node {old}: wait until \
-                 they have ended, or use --end-tasks, with a new code"
-            );
-        }
     }
     files.store(AUTHORITY, authority.as_bytes())?;
     files.store(HEAD, code.address.as_bytes())?;

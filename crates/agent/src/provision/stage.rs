@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,7 +41,6 @@ use crate::runs::leaves::Leaves;
 use crate::runs::process_limits::ProcessLimits;
 use crate::runs::shepherds::LINGER;
 use crate::runs::surroundings::Surrounding;
-use std::os::unix::ffi::OsStrExt;
 
 /// Limit for the stored output of a build: ample for real builds, and too little to fill a disk.
 const BUILD_LOG_BYTES: usize = 16 << 20;

@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::choice::{self, Word};
 use super::logs::{Source, print};
 use super::target::Target;
-use super::wait::{PATIENCE, WaitNotes};
+use super::wait::{NOTE_DELAY, WaitNotes};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -67,7 +67,7 @@ pub(crate) async fn attach_when_running(context: &Context, client: &Client, job:
                 print(context, client, Source { task, ranks: 0..1 }, &[Output::Stdout], false).await?;
                 return Ok(Left::Closed);
             }
-            _ if began.elapsed() > PATIENCE => notes.tell(context, &detail.summary),
+            _ if began.elapsed() > NOTE_DELAY => notes.tell(context, &detail.summary),
             _ => {}
         }
     }

@@ -339,9 +339,7 @@ impl Remove {
                 client.remove_node(name).await?;
                 let is_away = |node: &NodeView| matches!(node.state, NodeState::Suspect | NodeState::Down);
                 let goes_on = match node.filter(|node| node.tasks > 0 && is_away(node)) {
-                    Some(_) => {
-                        "; it was not connected, so its tasks may go on there until the machine joins a cluster again"
-                    }
+                    Some(_) => "; it was not connected: its tasks run on until the machine joins a cluster again",
                     None => "",
                 };
                 context.output.say(&format!("node {name} is removed{goes_on}"));

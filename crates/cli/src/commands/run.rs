@@ -1,9 +1,11 @@
 //! `hostler run`: runs a command as a job and shows its output.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -35,8 +37,6 @@ use crate::here::here;
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output::views;
 use crate::passed_on::PassedOn;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 
 /// Time in milliseconds after which the command streams output. Reading the output of a shorter command once, at its end, is faster.
 const STREAM_DELAY_MS: u64 = 30;

@@ -1,6 +1,7 @@
 //! `hostler wait`: waits for the end of jobs and array tasks.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,6 @@ use crate::failure::{Failure, Outcome};
 use crate::fetching::destination;
 use crate::output::text::Moment;
 use crate::output::views;
-use std::convert::Infallible;
 
 /// How long one request to the head may wait.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,6 +32,10 @@ const REST_PER_TASK: Duration = Duration::from_micros(20);
 
 /// How often the states of a job are read to show them.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a job may wait without a note, and the longest time between two looks at it.
+pub(crate) const NOTE_DELAY: Duration = Duration::from_secs(3);
+const LONGEST_NOTE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Minimum time between two lines in which only numbers differ.
 const NUMBERS_EVERY: Duration = Duration::from_secs(10);
@@ -242,15 +246,14 @@ async fn show_states(context: &Context, client: &Client, job: JobId) -> Failure 
 
 /// Says why a job whose output someone watches has not started, or does not end. Never returns.
 pub(crate) async fn explain_waiting(context: &Context, client: &Client, job: JobId) -> Infallible {
-    let mut notes = WaitNotes::default();
+    let (mut notes, mut pause) = (WaitNotes::default(), NOTE_DELAY);
     loop {
-        tokio::time::sleep(PATIENCE).await;
-        // What goes wrong here goes wrong where the output is read, too.
-        let Ok(detail) = client.job(job, 0).await else { continue };
-        notes.tell(context, &detail.summary);
-        if matches!(detail.summary.state, JobState::Running) {
-            tokio::time::sleep(PATIENCE * 10).await;
+        tokio::time::sleep(pause).await;
+        // The reader of the output reports errors.
+        if let Ok(detail) = client.job(job, 0).await {
+            notes.tell(context, &detail.summary);
         }
+        pause = (pause * 2).min(LONGEST_NOTE_PAUSE);
     }
 }
 
@@ -270,9 +273,6 @@ impl WaitNotes {
         }
     }
 }
-
-/// How long a job may wait without a note.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The last line that was printed, and when.
 #[derive(Default)]

@@ -18,6 +18,7 @@ pub mod text;
 pub mod views;
 
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,7 +28,6 @@ use serde::Serialize;
 pub(crate) use progress::{Progress, Step};
 
 use crate::failure::{During, Failure};
-use std::os::unix::ffi::OsStrExt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {

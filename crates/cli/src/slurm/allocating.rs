@@ -77,10 +77,10 @@ pub(crate) fn describe(
 ) -> Result<Submission, Ended> {
     options.clusters.as_deref().map_or(Ok(()), super::check_clusters)?;
     let directory = match &options.chdir {
-        Some(path) => std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path)).to_string_lossy().into_owned(),
+        Some(path) => text_of(std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path))),
         None => own_directory()?,
     };
-    let argv: Vec<String> = argv.iter().map(|word| text_of(word)).collect();
+    let argv: Vec<String> = argv.iter().map(text_of).collect();
     let work = Work::command(argv, directory.clone());
     let commands = own_commands(called);
     let spec = request::submission(options, work, default_name, &directory, commands.as_deref());

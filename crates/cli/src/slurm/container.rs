@@ -1,6 +1,6 @@
 //! Container images of jobs, by the options of Slurm's plugin pyxis.
 
-use hostler_model::{SandboxNetwork, Submission, Work};
+use hostler_model::{SandboxNetwork, Submission, Work, os_string_of};
 use hostler_slurm::job_options::{JobOptions, MISTAKE};
 
 use super::{Ended, bad_value};
@@ -8,7 +8,10 @@ use super::{Ended, bad_value};
 /// Gives a job the image that its options name.
 pub(super) fn contain(options: &JobOptions, spec: &mut Submission) -> Result<(), Ended> {
     let Work::Command { directory, .. } = &spec.work else { return Ok(()) };
-    let Some(reference) = options.container.reference(directory).map_err(bad_value)? else { return Ok(()) };
+    let Some(reference) = options.container.reference(&os_string_of(directory).to_string_lossy()).map_err(bad_value)?
+    else {
+        return Ok(());
+    };
     let wrong = |error| Ended { code: MISTAKE, ..Ended::error(format!("--container-image: {error}")) };
     let around = &mut spec.surroundings;
     around.image = Some(Box::new(reference.parse().map_err(wrong)?));

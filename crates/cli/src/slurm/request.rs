@@ -1,7 +1,9 @@
 //! From options of Slurm's commands to a submission.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use hostler_client::{Client, ClientError};
@@ -26,8 +28,6 @@ use super::{CLUSTER, Ended};
 use crate::commands::run::{own_environment, own_umask};
 use crate::flags::MAX_NAME_CHARACTERS;
 use crate::passed_on::PassedOn;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 /// Variables of the caller that a job gets even if it gets no others.
 const OF_THE_USER: [&str; 5] = ["HOME", "USER", "LOGNAME", "SHELL", "LANG"];
@@ -156,11 +156,11 @@ pub(crate) fn warnings(options: &JobOptions) -> Vec<String> {
     let deadline = options.deadline.as_ref().map(|deadline| {
         format!("Warning: nothing ends the job at its deadline of {deadline}; -t limits how long it runs")
     });
-    let in_vain = options.waits_in_vain.then(|| {
+    let kept_invalid = options.keeps_invalid_dependency.then(|| {
         "Warning: a job whose dependencies cannot be satisfied any more is cancelled, also with --kill-on-invalid-dep=no"
             .to_owned()
     });
-    nodes.into_iter().chain(deadline).chain(in_vain).collect()
+    nodes.into_iter().chain(deadline).chain(kept_invalid).collect()
 }
 
 fn request(options: &JobOptions, layout: &Layout, nodes: u32) -> Result<PartialRequest, Ended> {

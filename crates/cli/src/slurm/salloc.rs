@@ -86,7 +86,7 @@ async fn allocate(
     }
     let variables = variables(&mut held, &wanted.spec)?;
     let id = held.job.summary.id;
-    let command: Vec<String> = command.iter().map(|word| text_of(word)).collect();
+    let command: Vec<String> = command.iter().map(text_of).collect();
     let told = |text: &str| {
         if !wanted.options.quiet {
             tell(context, NAME, &[text.to_owned()]);

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,7 +25,6 @@ use super::{
 };
 use crate::commands::run::own_directory;
 use crate::context::{Context, block_on};
-use std::os::unix::ffi::OsStrExt;
 
 pub(crate) const NAME: &str = "sbatch";
 

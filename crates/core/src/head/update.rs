@@ -158,6 +158,7 @@ impl Step<'_> {
                 node.newest_connection = None;
                 node.silence = Silence::Short;
                 node.last_heard = self.now.at;
+                node.is_awaited = true;
             });
             self.state.sync_pool(name);
         }
@@ -357,6 +358,7 @@ impl Step<'_> {
         let before = self.state.change_node(name, |node| {
             node.silence = Silence::Short;
             node.last_heard = now.at;
+            node.is_awaited = false;
             node.newest_connection = Some(connection);
             node.link.replace(link)
         });

@@ -9,8 +9,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 const REFUSED_PAUSE: Duration = Duration::from_secs(15);
 
 /// How long an agent may take to return to a head that has started: the longest pause, and an attempt that the head's
-/// machine has not answered.
-pub(crate) const LONGEST_RETURN: Duration = Duration::from_secs(15);
+/// machine has not answered, which the client gives up after ten seconds.
+pub(crate) const LONGEST_RETURN: Duration = PAUSES.1.saturating_add(Duration::from_secs(10));
 
 /// How a connection attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -386,31 +386,6 @@ fn unconfirmed_run_missing_in_the_hello_is_launched_again() {
 }
 
 #[test]
-fn launch_of_an_earlier_head_may_have_started() {
-    let mut head = Head::new();
-    head.hello("n1", 1, "boot", vec![]);
-    let job = head.submit(spec()).expect("accepted");
-    // The agent starts the run, but the head is killed before the report and stays down; the node never returns.
-    head.restart();
-    // Silence counts from when the agent could be back.
-    head.pass_ms(61_000);
-    assert_eq!(head.state_of(job), JobState::Starting);
-    head.pass_ms(15_000);
-    assert_eq!(head.state_of(job), JobState::NodeFail);
-
-    // If the node returns, its hello decides: a run that it does not have never arrived.
-    let job = head.submit(spec()).expect("accepted");
-    head.hello("n1", 2, "boot", vec![]);
-    let run = head.run_of(job);
-    head.restart();
-    head.sent();
-    head.hello("n1", 3, "boot", vec![]);
-    assert!(matches!(head.sent().as_slice(), [HeadMessage::Launch(launch)] if launch.runs[0].run == run));
-    head.report(3, run, RunStatus::Running).expect("accepted");
-    assert_eq!(head.state_of(job), JobState::Running);
-}
-
-#[test]
 fn only_a_disconnected_node_without_runs_is_forgotten() {
     let mut head = Head::new();
     for (connection, node) in [(1, "n1"), (2, "n2"), (3, "n3")] {

@@ -329,11 +329,21 @@ pub(crate) async fn join(
             return Err(refusal(error));
         }
     };
-    let joined = admit(&head, &ticket, &request.csr).await;
+    let joined = match &request.busy_as {
+        Some(present) if *present != ticket.node => Err(still_busy(present, &ticket.node)),
+        _ => admit(&head, &ticket, &request.csr).await,
+    };
     if joined.is_err() {
         head.trust.invitations.give_back(&candidate);
     }
     joined.map(|joined| (Extension(About(format!("node {}", joined.node))), Json(joined)))
+}
+
+/// Refuses another name for a machine with tasks. The join code stays valid.
+fn still_busy(present: &NodeName, new: &NodeName) -> ApiError {
+    let message = format!("this machine is node {present} and has tasks; they would end if it became node {new}");
+    ApiError::new(StatusCode::CONFLICT, "busy_machine", message)
+        .hint("wait until they have ended, or use `hostler agent join --end-tasks`")
 }
 
 /// Signs a certificate for the machine that redeemed an invitation, and adds the machine to the nodes.

@@ -45,7 +45,8 @@ impl Identity {
         let code: JoinCode = head.client().invite(&name).await.expect("permitted").code.parse().expect("a join code");
         let key = KeyPair::generate().expect("a key can be made");
         let csr = csr(&key);
-        let request = JoinRequest { secret: code.secret.clone(), node: Some(name.clone()), machine: None, csr };
+        let request =
+            JoinRequest { secret: code.secret.clone(), node: Some(name.clone()), machine: None, csr, busy_as: None };
         let joined = pinned(&code).join(&request).await.expect("invited");
         Self { name, authority: joined.authority, certificate: joined.certificate, key: key.serialize_pem() }
     }

@@ -167,7 +167,7 @@ async fn client_without_a_certificate_can_only_join() {
     assert_eq!(code(stranger.missing_blobs(Vec::new()).await), "unknown_caller");
     let key = KeyPair::generate().expect("a key can be made");
     let (secret, node) = ("guess".to_owned(), Some(node));
-    let mut request = hostler_proto::api::JoinRequest { secret, node, machine: None, csr: csr(&key) };
+    let mut request = hostler_proto::api::JoinRequest { secret, node, machine: None, csr: csr(&key), busy_as: None };
     assert_eq!(code(stranger.join(&request).await), "not_invited");
     request.secret.clone_from(&invited.secret);
     stranger.join(&request).await.expect("invited");

@@ -44,7 +44,7 @@ async fn code_without_a_name_is_for_new_names_and_wrong_codes_get_one_error() {
     let stranger = pinned(&invited);
     let name = |name: &str| Some(name.parse().expect("a valid name"));
     let csr = csr(&KeyPair::generate().expect("a key can be made"));
-    let mut join = JoinRequest { secret: invited.secret.clone(), node: name("n1"), machine: None, csr };
+    let mut join = JoinRequest { secret: invited.secret.clone(), node: name("n1"), machine: None, csr, busy_as: None };
     assert_eq!(code(stranger.join(&join).await), "name_taken");
     (join.node, join.machine) = (None, name("box"));
     let joined = stranger.join(&join).await.expect("the code is still valid");
@@ -56,13 +56,17 @@ async fn code_without_a_name_is_for_new_names_and_wrong_codes_get_one_error() {
     let mut texts = Vec::new();
     for (secret, node) in [("guess".to_owned(), None), (invited.secret, name("box2")), (other.secret, name("n4"))] {
         let csr = crate::agent::csr(&KeyPair::generate().expect("a key can be made"));
-        let refused = stranger.join(&JoinRequest { secret, node, machine: None, csr }).await.expect_err("not invited");
+        let refused = stranger
+            .join(&JoinRequest { secret, node, machine: None, csr, busy_as: None })
+            .await
+            .expect_err("not invited");
         texts.push((refused.code().map(str::to_owned), refused.to_string(), refused.hints()));
     }
     assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
 
     // Many wrong codes from an address do not make a valid one invalid.
-    let guess = || JoinRequest { secret: "guess".to_owned(), node: None, machine: None, csr: join.csr.clone() };
+    let guess =
+        || JoinRequest { secret: "guess".to_owned(), node: None, machine: None, csr: join.csr.clone(), busy_as: None };
     let guesses: Vec<_> = (0..20)
         .map(|_| {
             tokio::spawn({
@@ -79,7 +83,7 @@ async fn code_without_a_name_is_for_new_names_and_wrong_codes_get_one_error() {
     let good = client.invite_as(&Invite::default()).await.expect("permitted");
     let good: JoinCode = good.code.parse().expect("a join code");
     let csr = crate::agent::csr(&KeyPair::generate().expect("a key can be made"));
-    let late = JoinRequest { secret: good.secret, node: name("n9"), machine: None, csr };
+    let late = JoinRequest { secret: good.secret, node: name("n9"), machine: None, csr, busy_as: None };
     let joined = pinned(&invited_again(&good.address, good.authority)).join(&late).await.expect("a valid code");
     assert_eq!(joined.node.as_str(), "n9");
 }

@@ -62,7 +62,7 @@ struct AgentJoin {
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// Take another name although the machine has tasks under its present one; they end
+    /// End the machine's tasks if it gets another name
     #[arg(long)]
     end_tasks: bool,
 }

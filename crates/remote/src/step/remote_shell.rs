@@ -6,8 +6,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 /// Options of `ssh` that take a value.
 const WITH_VALUE: &[u8] = b"BbcDEeFIiJLlmOoPpQRSWw";
 
-/// Options of `ssh` whose effect a command on a node cannot have: forwarding, and other hosts on the way.
-const WITHOUT_EFFECT: &[u8] = b"DJLRWw";
+/// Options of `ssh` that a command on a node cannot have: forwarding, and other hosts on the way.
+const UNSUPPORTED: &[u8] = b"DJLRWw";
 
 /// A parsed `ssh` command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +45,8 @@ impl RemoteShell {
                         b"" => rest.next().ok_or("the value of an option is missing")?.as_bytes(),
                         value => value,
                     };
-                    if WITHOUT_EFFECT.contains(&flags[at]) {
-                        return Err("it forwards connections; `hostler forward` does this");
+                    if UNSUPPORTED.contains(&flags[at]) {
+                        return Err("-D, -J, -L, -R, -W and -w are not supported; `hostler forward` forwards ports");
                     }
                     if flags[at] == b'l' {
                         user = Some(String::from_utf8_lossy(value).into_owned());
@@ -60,7 +60,7 @@ impl RemoteShell {
         }
         let host = host.to_string_lossy();
         if let Some((name, _)) = host.rsplit_once('@') {
-            user = Some(name.to_owned());
+            user.get_or_insert_with(|| name.to_owned());
         }
         let host = host.rsplit_once('@').map_or(&*host, |(_, host)| host).to_owned();
         Ok(Self { host, user, command: OsString::from_vec(words.join(&b' ')), no_input })
@@ -94,7 +94,7 @@ mod tests {
             "\"/usr/bin/hydra_pmi_proxy\" --proxy-id 3",
             false,
         );
-        check("-o|BatchMode=yes|-p22|-nx|-l|you|me@n2|true", "n2", "true", true);
+        check("-o|BatchMode=yes|-p22|-nx|-l|me|you@n2|true", "n2", "true", true);
         check("-xlme|n2|true", "n2", "true", false);
         check("-pn|--|n2|true", "n2", "true", false);
         for line in ["-x", "n2", "-p", "-L|80:a:80|n2|true", "-Ja|n2|true"] {

@@ -81,7 +81,7 @@ pub(crate) async fn live(node: NodeName, code: JoinCode, counts: Arc<Counts>) ->
 async fn join(code: &JoinCode, counts: &Counts) -> anyhow::Result<Endpoint> {
     let key = KeyPair::generate()?;
     let csr = CertificateParams::default().serialize_request(&key)?.pem()?;
-    let request = JoinRequest { secret: code.secret.clone(), node: None, machine: None, csr };
+    let request = JoinRequest { secret: code.secret.clone(), node: None, machine: None, csr, busy_as: None };
     let server_name = ServerName::try_from(HEAD_NAME)?;
     let stranger = Endpoint::Tls {
         address: code.address.clone().into(),

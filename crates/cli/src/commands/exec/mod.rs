@@ -227,7 +227,7 @@ impl Exec {
             Failure::usage(format!("not a valid command line of ssh: {why}")).hint("e.g. hostler exec --rsh n2 uptime")
         })?;
         let own = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|user| user.name);
-        if let Some(user) = wanted.user.as_ref().filter(|user| own.as_ref() != Some(user)) {
+        if let Some(user) = wanted.user.as_ref().filter(|user| own.as_ref().is_some_and(|own| own != *user)) {
             return Err(Failure::usage(format!("the command would run as you, not as {user}"))
                 .hint("a command on a node runs as its caller; leave out the user's name"));
         }

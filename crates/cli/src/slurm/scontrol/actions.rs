@@ -2,6 +2,7 @@
 
 use std::fs::{Permissions, symlink_metadata};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -15,7 +16,6 @@ use super::super::{Ended, Outcome, Refused, own_name, print, print_scripts};
 use super::{DISABLED, NAME, Session};
 use crate::commands::act::outlive_own_job;
 use crate::context::block_on;
-use std::os::unix::ffi::OsStrExt;
 
 const DENIED: &str = "Access/permission denied";
 const INVALID: &str = "Invalid job id specified";

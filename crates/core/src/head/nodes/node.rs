@@ -51,6 +51,9 @@ pub struct Node {
     /// When the node's last message arrived, or when this head started.
     #[serde(skip)]
     pub last_heard: Timestamp,
+    /// Whether the node's agent has not returned since the start of this head.
+    #[serde(skip)]
+    pub(in crate::head) is_awaited: bool,
 }
 
 /// The silence limits that a node has passed; the last limit sets [`Node::given_up`].
@@ -107,6 +110,7 @@ impl Node {
             newest_connection: None,
             silence: Silence::Short,
             last_heard: now,
+            is_awaited: false,
         }
     }
 
@@ -148,9 +152,7 @@ impl Node {
         let limit_ms = match self.silence {
             _ if self.given_up => return None,
             // A job must not run twice because the head was away, and its agent has not returned yet.
-            Silence::Short if self.newest_connection.is_none() => {
-                settings.suspect_after_ms + LONGEST_RETURN.as_millis() as u64
-            }
+            Silence::Short if self.is_awaited => settings.suspect_after_ms + LONGEST_RETURN.as_millis() as u64,
             Silence::Short => settings.suspect_after_ms,
             Silence::Suspect => settings.down_after_ms,
             Silence::Down => settings.lost_after_ms,
