@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use hostler_cli::codes::refuse_exposed;
 use hostler_cli::context::Context;
@@ -111,14 +112,21 @@ enum OnlyExec {
 impl Arguments {
     /// Parses `args`: first as a command line of `exec` alone; if that fails, as one of all commands, which also provides
     /// the errors and the help of `exec`.
-    fn of(args: Vec<OsString>) -> Result<Self, clap::Error> {
+    pub(crate) fn of(args: Vec<OsString>) -> Result<Self, clap::Error> {
         if args.get(1).is_some_and(|command| command == "exec")
             && let Ok(ExecAlone { common, command: OnlyExec::Exec(command) }) = ExecAlone::try_parse_from(&args)
         {
             return Ok(Self { common, command: Command::Exec(command) });
         }
         let mut definition = definition();
-        let mut matches = definition.try_get_matches_from_mut(args)?;
+        let mut matches = match definition.try_get_matches_from_mut(&args) {
+            // clap's own `help` suggests nothing for a misspelled command; the command itself does.
+            Err(error) if error.kind() == ErrorKind::InvalidSubcommand && args[1] == "help" => {
+                let without = args[..1].iter().chain(&args[2..]);
+                return Err(definition.try_get_matches_from_mut(without).err().unwrap_or(error));
+            }
+            parsed => parsed?,
+        };
         Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))
     }
 }
@@ -137,7 +145,7 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
                 Output::new(Format::Text).fail(&failure);
                 return failure.exit.into();
             }
-            None => return print(&with_tip(without_hidden(error, &definition()))),
+            None => return print(&with_tip(without_hidden(error, &definition()), &args, &definition())),
         },
     };
     let context = common.context();

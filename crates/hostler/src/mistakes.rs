@@ -1,22 +1,14 @@
 //! Improves errors of clap: adds tips for command names of other tools and for missing arguments, and removes the names
-//! of hidden commands.
+//! of hidden commands and far guesses.
+
+use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-/// Adds a tip to the error if one is known.
-pub(crate) fn with_tip(mut error: Error) -> Error {
-    let tip = match error.kind() {
-        ErrorKind::InvalidSubcommand => {
-            text(&error, ContextKind::InvalidSubcommand).and_then(|word| match is_usage_of(&error, "[OPTIONS]") {
-                true => command_tip(word),
-                false => subcommand_tip(&error, word),
-            })
-        }
-        ErrorKind::MissingRequiredArgument => missing(&error),
-        ErrorKind::UnknownArgument => text(&error, ContextKind::InvalidArg).and_then(|word| unknown(&error, word)),
-        _ => None,
-    };
+/// Adds a tip to the error of the command line `args`, if one is known, and removes what clap only guesses.
+pub(crate) fn with_tip(mut error: Error, args: &[OsString], definition: &Command) -> Error {
+    let tip = command_alone(&error, args, definition).or_else(|| known_tip(&error).map(str::to_owned));
     if let Some(tip) = tip {
         error.remove(ContextKind::TrailingArg);
         error.remove(ContextKind::SuggestedSubcommand);
@@ -24,12 +16,76 @@ pub(crate) fn with_tip(mut error: Error) -> Error {
             // What clap thinks similar does something else.
             error.remove(ContextKind::SuggestedArg);
         }
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.to_owned().into()]));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     } else if error.kind() == ErrorKind::UnknownArgument && !takes_program(&error) {
         // clap's advice to write `--` is right only where a program's arguments follow.
         error.remove(ContextKind::Suggested);
     }
+    without_guesses(error)
+}
+
+fn known_tip(error: &Error) -> Option<&'static str> {
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let word = text(error, ContextKind::InvalidSubcommand)?;
+            if is_usage_of(error, "[OPTIONS]") { command_tip(word) } else { subcommand_tip(error, word) }
+        }
+        ErrorKind::MissingRequiredArgument => missing(error),
+        ErrorKind::UnknownArgument => unknown(error, text(error, ContextKind::InvalidArg)?),
+        _ => None,
+    }
+}
+
+/// The tip for what other tools write as `job cancel 1` or `task list`, and for `jobs 12`.
+fn command_alone(error: &Error, args: &[OsString], definition: &Command) -> Option<String> {
+    let words: Vec<&str> = args.iter().skip(1).filter_map(|word| word.to_str()).collect();
+    let ["job" | "jobs" | "task" | "tasks" | "queue", command, rest @ ..] = words.as_slice() else { return None };
+    if !matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand) {
+        return None;
+    }
+    if words[0] == "jobs" && command.starts_with(|first: char| first.is_ascii_digit()) {
+        return Some(format!("`hostler job {command}` shows one job"));
+    }
+    let is_command = definition.find_subcommand(command).is_some_and(|it| !it.is_hide_set());
+    if !is_command {
+        return command_tip(command).map(str::to_owned);
+    }
+    let line: Vec<&str> = ["hostler", command].into_iter().chain(rest.iter().copied()).collect();
+    Some(format!("commands for jobs stand alone: `{}`", line.join(" ")))
+}
+
+/// Removes suggestions of clap that are no misspelling of the word: for words of other tools, clap suggests commands that do
+/// something else, such as `cancel` for `clean`.
+fn without_guesses(mut error: Error) -> Error {
+    for (given, kind) in [
+        (ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand),
+        (ContextKind::InvalidArg, ContextKind::SuggestedArg),
+    ] {
+        let Some(word) = text(&error, given).map(str::to_owned) else { continue };
+        let is_meant = |name: &String| {
+            let (word, name) = (word.trim_start_matches('-'), name.trim_start_matches('-'));
+            strsim::osa_distance(word, name) <= (word.chars().count() / 3).max(1)
+        };
+        match error.get(kind) {
+            Some(ContextValue::String(name)) if !is_meant(name) => _ = error.remove(kind),
+            Some(ContextValue::Strings(names)) => {
+                let meant: Vec<String> = names.iter().filter(|name| is_meant(name)).cloned().collect();
+                replace(&mut error, kind, meant);
+            }
+            _ => {}
+        }
+    }
     error
+}
+
+/// Sets a list of names in the error, or removes it if it is empty.
+fn replace(error: &mut Error, kind: ContextKind, names: Vec<String>) {
+    if names.is_empty() {
+        error.remove(kind);
+        remove_empty_tips(error);
+    } else {
+        error.insert(kind, ContextValue::Strings(names));
+    }
 }
 
 /// Whether the command takes a program with its arguments.
@@ -43,12 +99,7 @@ pub(crate) fn without_hidden(mut error: Error, definition: &Command) -> Error {
     for kind in [ContextKind::SuggestedSubcommand, ContextKind::ValidSubcommand] {
         let Some(ContextValue::Strings(names)) = error.get(kind) else { continue };
         let visible: Vec<String> = names.iter().filter(|name| !hidden.contains(&name.as_str())).cloned().collect();
-        if visible.is_empty() {
-            error.remove(kind);
-            remove_empty_tips(&mut error);
-        } else {
-            error.insert(kind, ContextValue::Strings(visible));
-        }
+        replace(&mut error, kind, visible);
     }
     error
 }
@@ -99,11 +150,12 @@ fn subcommand_tip(error: &Error, word: &str) -> Option<&'static str> {
     })
 }
 
-/// The tip for a command name of another tool.
+/// The tip for a command name of another tool, such as Slurm, pueue or HyperQueue.
 fn command_tip(word: &str) -> Option<&'static str> {
     Some(match word {
         "ps" | "ls" | "list" | "queue" | "squeue" => "`hostler jobs` lists jobs",
-        "status" | "top" | "sinfo" => {
+        "task" | "tasks" | "show" | "describe" => "`hostler job 12` shows a job, `hostler job 12_3` a task of an array",
+        "status" | "top" | "sinfo" | "env" => {
             "`hostler info` shows the cluster, `hostler jobs` all jobs, `hostler job ID` one job"
         }
         "stat" | "stats" | "usage" | "accounting" | "sacct" | "sstat" => {
@@ -113,21 +165,37 @@ fn command_tip(word: &str) -> Option<&'static str> {
             "`hostler up` starts a cluster on this machine, `hostler submit` and `hostler run` start a job"
         }
         "stop" | "shutdown" => "`hostler down` stops the cluster on this machine, `hostler cancel` ends a job",
-        "kill" | "rm" | "delete" | "del" | "scancel" => "`hostler cancel` ends jobs",
+        "kill" | "scancel" | "abort" | "terminate" => "`hostler cancel` ends jobs",
+        "rm" | "delete" | "del" | "remove" | "clean" | "purge" | "prune" | "reset" | "forget" | "clear" => {
+            "`hostler cancel` ends jobs; ended jobs go by themselves after the setting `retention`"
+        }
+        "pause" | "stash" | "suspend" => "`hostler hold` keeps waiting jobs from starting",
+        "resume" | "unpause" | "enqueue" | "unhold" => {
+            "`hostler release` lets held jobs start, `hostler node resume` ends a drain"
+        }
+        "priority" | "prio" | "nice" | "switch" => "`hostler update JOB --priority N` sets the priority of a job",
+        "edit" | "modify" | "alter" | "change" | "scontrol" => "`hostler update` changes a job",
+        "restart" | "retry" | "rerun" | "resubmit" => "`hostler requeue` runs jobs again",
+        "send" => "`hostler signal` sends a signal to a job",
+        "parallel" | "group" => "`hostler configure partition` and `hostler configure quota` limit what jobs use",
         "get" | "download" | "results" | "result" => "`hostler fetch` downloads results",
-        "output" | "log" | "tail" | "cat" => "`hostler logs` shows what jobs write",
+        "output" | "log" | "tail" | "cat" | "output-log" | "stdout" | "stderr" => {
+            "`hostler logs` shows what jobs write"
+        }
+        "follow" | "watch" => "`hostler logs -f` follows the output of a job, `hostler top` shows all jobs",
         "explain" => "`hostler why` explains why a job waits",
-        "exec" | "sbatch" | "srun" => {
+        "add" | "exec" | "sbatch" | "srun" => {
             "`hostler run` queues a command and shows its output, `hostler submit` queues a project folder"
         }
+        "salloc" => "`hostler alloc` reserves nodes for commands",
+        "slurm" => "`hostler import slurm` reads the settings of a Slurm cluster",
         "join" => "`hostler agent join` makes this machine a node of a cluster",
-        "invite" | "drain" | "resume" | "remove" => {
-            "commands for nodes begin with `hostler node`; its --help lists them"
-        }
-        "init" | "setup" => {
+        "worker" | "workers" => "`hostler nodes` lists the nodes, `hostler agent` runs on each of them",
+        "invite" | "drain" => "commands for nodes begin with `hostler node`; its --help lists them",
+        "init" | "setup" | "server" => {
             "`hostler head init` sets up the head of a cluster, `hostler up` a cluster on this machine alone"
         }
-        "user" | "users" | "setting" | "settings" | "config" | "set" => {
+        "user" | "users" | "setting" | "settings" | "config" | "set" | "sacctmgr" => {
             "`hostler configure` manages users and settings"
         }
         _ => return None,
@@ -172,6 +240,10 @@ fn unknown(error: &Error, word: &str) -> Option<&'static str> {
         "--output" | "--error" | "-o" | "-e" if starts_jobs => {
             "`hostler logs` prints the output of a job, and `hostler fetch` brings it as stdout.log and stderr.log"
         }
+        "--watch" | "-w" if is_usage_of(error, "jobs") => "`hostler top` shows jobs as they change",
+        "--all" if is_usage_of(error, "wait") => {
+            "name the jobs, e.g. `hostler wait 12-20`, or `last` for your newest job"
+        }
         "--force" | "-f" if is_usage_of(error, "cancel") => "`--yes` answers the question",
         _ if submits => OWN_ARGUMENTS,
         _ if starts_jobs && word[1..].starts_with(|c: char| c.is_ascii_digit()) => {
@@ -208,17 +280,15 @@ fn is_usage_of(error: &Error, command: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-
-    use std::ffi::OsString;
-
     use hostler_cli::global_options::not_text;
 
     use super::*;
     use crate::args::{Arguments, definition};
 
     fn said(line: &str) -> String {
-        let error = Arguments::try_parse_from(line.split_whitespace()).expect_err(line);
-        with_tip(without_hidden(error, &definition())).to_string()
+        let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let error = Arguments::of(args.clone()).expect_err(line);
+        with_tip(without_hidden(error, &definition()), &args, &definition()).to_string()
     }
 
     #[test]
@@ -259,12 +329,9 @@ mod tests {
     #[test]
     fn argument_that_is_not_text_is_named() {
         let raw = |bytes: &[u8]| -> OsString { std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec()) };
-        for (before, argument, expected) in [
-            (&["run", "--", "ls"][..], &b"caf\xe9.txt"[..], r"caf\xE9.txt"),
-            (&["run", "--name"], b"\xff", r"\xFF"),
-            (&["submit", ".", "main.py", "--"], b"--in=\xc3", r"--in=\xC3"),
-            (&["run", "--stdin"], b"a\nb\x80", r"a\nb\x80"),
-        ] {
+        for (before, argument, expected) in
+            [(&["run", "--name"][..], &b"caf\xe9"[..], r"caf\xE9"), (&["wait"], b"a\nb\x80", r"a\nb\x80")]
+        {
             let words = ["hostler"].iter().chain(before).map(OsString::from).chain([raw(argument)]);
             let words: Vec<OsString> = words.collect();
             let error = Arguments::try_parse_from(&words).expect_err("not text");
@@ -288,8 +355,30 @@ mod tests {
             ("hostler kill 3", "tip: `hostler cancel`"),
             ("hostler join x", "tip: `hostler agent join`"),
             ("hostler submitt", "tip: a similar subcommand exists: 'submit'"),
+            ("hostler jbs", "tip: a similar subcommand exists: 'jobs'"),
+            ("hostler help jbs", "tip: a similar subcommand exists: 'jobs'"),
+            ("hostler help node drian", "tip: a similar subcommand exists: 'drain'"),
+            ("hostler help pause", "tip: `hostler hold`"),
+            ("hostler pause 1", "tip: `hostler hold`"),
+            ("hostler resume 1", "tip: `hostler release`"),
+            ("hostler priority 1 5", "tip: `hostler update JOB --priority N`"),
+            ("hostler slurm import f", "tip: `hostler import slurm`"),
+            ("hostler output-log 1", "tip: `hostler logs`"),
+            ("hostler delete 83", "ended jobs go by themselves after the setting `retention`"),
+            ("hostler clean", "ended jobs go by themselves"),
+            ("hostler job cancel 1", "tip: commands for jobs stand alone: `hostler cancel 1`"),
+            ("hostler task wait 1 --each", "`hostler wait 1 --each`"),
+            ("hostler job kill 1", "tip: `hostler cancel` ends jobs"),
+            ("hostler worker list", "tip: `hostler nodes`"),
+            ("hostler jobs 30", "tip: `hostler job 30` shows one job"),
+            ("hostler jobs --watch", "tip: `hostler top`"),
+            ("hostler wait --all", "tip: name the jobs"),
         ] {
-            assert!(said(line).contains(tip), "{}", said(line));
+            assert!(said(line).contains(tip), "{line}: {}", said(line));
+        }
+        for line in ["hostler --verbose jobs", "hostler wait 1 --al", "hostler cleanse", "hostler updater-daemon"] {
+            let said = said(line);
+            assert!(!said.contains("similar") && !said.contains("\n\n\n"), "far guesses are left out: {said}");
         }
         assert!(!said("hostler frobnicate").contains("tip:"), "an unknown word has no tip");
     }
