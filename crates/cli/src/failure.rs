@@ -18,6 +18,8 @@ pub struct Failure {
     code: Option<String>,
     pub exit: u8,
     output: Option<OutputError>,
+    /// Whether the person decided against the action, which is no error.
+    is_declined: bool,
 }
 
 /// Why output of a job cannot be written.
@@ -34,7 +36,20 @@ pub type Outcome = Result<u8, Failure>;
 impl Failure {
     /// A failure with exit code 1.
     pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), causes: Vec::new(), hints: Vec::new(), code: None, exit: exit::FAILED, output: None }
+        Self {
+            what: what.into(),
+            causes: Vec::new(),
+            hints: Vec::new(),
+            code: None,
+            exit: exit::FAILED,
+            output: None,
+            is_declined: false,
+        }
+    }
+
+    /// The end of a command after a "no" of the person, exit code 1.
+    pub fn declined(what: impl Into<String>) -> Self {
+        Self { is_declined: true, ..Self::new(what) }
     }
 
     /// A failed write to `stream`, e.g. `standard output`.
@@ -105,7 +120,8 @@ impl Failure {
 
     /// The text for stderr, with a final line break.
     pub fn render(&self) -> String {
-        let mut text = format!("error: {}\n", self.what);
+        let lead = if self.is_declined { "" } else { "error: " };
+        let mut text = format!("{lead}{}\n", self.what);
         for cause in &self.causes {
             writeln!(text, "  because: {cause}").expect("strings can always be written to");
         }

@@ -190,7 +190,7 @@ pub(crate) struct JobFlags {
     pub(crate) begin: Option<BeginTime>,
 
     /// Name of the job [default: the name of the folder or program]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = crate::commands::target::job_name)]
     pub(crate) name: Option<String>,
 
     /// Run the job again from the start if one of its nodes is lost

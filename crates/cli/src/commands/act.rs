@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use futures_util::{StreamExt, stream};
 use hostler_client::{Client, ClientError, RecordFilter};
-use hostler_model::{JobId, JobState, SignalNumber, SignalTarget, WallTime, format_bytes, format_duration, plural};
+use hostler_model::{
+    JobId, JobState, SignalNumber, SignalTarget, TaskId, WallTime, format_bytes, format_duration, plural,
+};
 use hostler_proto::api::{JobAction, JobChange, JobRecord, JobSummary, TaskView};
 use nix::sys::signal::{SigHandler, signal};
 
@@ -17,6 +19,7 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Memory, TimeLimit};
+use crate::output::views;
 
 /// Cancel jobs; results written so far can still be fetched
 #[derive(Debug, Args)]
@@ -91,9 +94,9 @@ pub struct Requeue {
 /// gets none. To end a step and not its job, send it KILL.
 #[derive(Debug, Args)]
 pub struct Signal {
-    /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
-    #[arg(value_name = "ID")]
-    target: Target,
+    /// The job: its id, e.g. 12; an array task, e.g. 12_3; its name; or `last` for your newest job
+    #[arg(value_name = "JOB")]
+    job: Word,
 
     /// Name or number of the signal, e.g. USR1
     #[arg(value_name = "SIGNAL")]
@@ -151,7 +154,7 @@ impl Targets {
         let asks = is_filtered && targets.len() > 1 && !self.yes && io::stdin().is_terminal();
         let jobs = plural(targets.len(), "job");
         if asks && !context.output.confirms(&format!("`hostler {verb}`"), &format!("{verb} {jobs}?"))? {
-            return Err(Failure::new("nothing was changed"));
+            return Err(Failure::declined("nothing was changed"));
         }
         Ok(targets)
     }
@@ -189,7 +192,8 @@ impl Requeue {
             return Err(Failure::usage("single tasks of an array cannot be changed")
                 .hint("name the whole array, or leave out --time and --memory"));
         }
-        let how = How { keeps_files: self.keep_files, is_first_step: change.is_some(), ..How::default() };
+        let (words, keeps_files, is_first_step) = (&*self.targets.words, self.keep_files, change.is_some());
+        let how = How { words, keeps_files, is_first_step, ..How::default() };
         let (accepted, outcome) = act_on_each(context, &client, &targets, action, how)?;
         let mut outcome = outcome;
         if let Some(change) = change {
@@ -311,7 +315,7 @@ fn requeue_dependents(context: &Context, targets: &[Target], accepted: &BTreeSet
             match client.act(id, None, JobAction::RequeueDependent).await {
                 Ok(summary) => {
                     let target = Target { job: id, index: None };
-                    context.output.say(&sentence(target, JobAction::RequeueDependent, &summary));
+                    context.output.say(&sentence(target, JobAction::RequeueDependent, summary.state));
                 }
                 Err(error) => {
                     let failure = Failure::from(error);
@@ -375,14 +379,16 @@ fn dependents_of(parents: &BTreeSet<JobId>, mut records: Vec<JobRecord>) -> Vec<
 
 impl Signal {
     pub fn run(self, context: &Context) -> Outcome {
-        let Self { target, signal, to, step } = self;
+        let Self { job, signal, to, step } = self;
         let client = context.client()?;
-        let (job, index) = (target.job, target.index);
-        let sent = block_on(async {
-            Ok(match step {
+        let (target, sent) = block_on(async {
+            let target = choice::one(&client, &job).await?;
+            let Target { job, index } = target;
+            let sent = match step {
                 Some(step) => client.signal_step(job, index, step, signal).await?,
                 None => client.signal(job, index, signal, to).await?,
-            })
+            };
+            Ok((target, sent))
         })?;
         let of = step.map(|step| format!("step {step} of ")).unwrap_or_default();
         context.output.say(&format!("{signal} is sent to {of}job {target}"));
@@ -415,8 +421,9 @@ fn act(context: &Context, targets: &Targets, action: JobAction) -> Outcome {
     let client = context.client()?;
     // Of the waiting jobs that a filter matches, some are held.
     let skips = action == JobAction::Release && targets.words.is_empty();
+    let words = &targets.words;
     let targets = targets.find(context, &client, verb(action), states_for(action))?;
-    let (accepted, outcome) = act_on_each(context, &client, &targets, action, How { skips, ..How::default() })?;
+    let (accepted, outcome) = act_on_each(context, &client, &targets, action, How { skips, words, ..How::default() })?;
     if skips && accepted.is_empty() && !targets.is_empty() {
         context.output.say("no job that matches is held");
     }
@@ -425,7 +432,9 @@ fn act(context: &Context, targets: &Targets, action: JobAction) -> Outcome {
 
 /// How an action is applied.
 #[derive(Debug, Clone, Copy, Default)]
-struct How {
+struct How<'a> {
+    /// The jobs as the person named them.
+    words: &'a [Word],
     /// The next attempt starts with the files of the last.
     keeps_files: bool,
     /// Passes over jobs in a state in which the action makes no sense.
@@ -441,7 +450,7 @@ fn act_on_each(
     client: &Client,
     targets: &[Target],
     action: JobAction,
-    how: How,
+    how: How<'_>,
 ) -> Result<(BTreeSet<JobId>, Outcome), Failure> {
     block_on(async {
         let mut accepted = BTreeSet::new();
@@ -456,7 +465,8 @@ fn act_on_each(
             match answer {
                 Ok(summary) => {
                     if targets.len() <= MOST_LINES && !how.is_first_step {
-                        context.output.say(&sentence(*target, action, &summary));
+                        let state = state_after(client, *target, action, &summary).await;
+                        context.output.say(&sentence(*target, action, state));
                     }
                     accepted.insert(target.job);
                     summaries.push(summary);
@@ -465,10 +475,12 @@ fn act_on_each(
                 Err(error) if targets.len() == 1 => return Ok((accepted, Err(error.into()))),
                 Err(error) => {
                     let failure = Failure::from(error);
-                    if failures.len() < MOST_LINES {
+                    // Of many targets, one example for each kind of error is enough.
+                    let is_new = failures.iter().all(|earlier: &Failure| earlier.code() != failure.code());
+                    if is_new || (!is_summed_up && failures.len() < MOST_LINES) {
                         context.output.fail(&failure);
                     }
-                    failures.push(failure.exit);
+                    failures.push(failure);
                 }
             }
         }
@@ -477,16 +489,13 @@ fn act_on_each(
                 0 => String::new(),
                 count => format!("; {count} refused"),
             };
-            let what = match summaries.as_slice() {
-                [job] => sentence(Target { job: job.id, index: None }, action, job),
-                jobs => of_many(action, jobs, began),
-            };
+            let what = of_many(action, targets, &summaries, began, how.words);
             context.output.say(&format!("{what}{refused}"));
         }
         if context.output.is_json() {
             context.output.json(&summaries);
         }
-        Ok((accepted, Ok(failures.first().copied().unwrap_or(exit::OK))))
+        Ok((accepted, Ok(failures.first().map_or(exit::OK, |failure| failure.exit))))
     })
 }
 
@@ -508,35 +517,58 @@ fn verb(action: JobAction) -> &'static str {
     }
 }
 
-/// What happens to several jobs because of an action that `began` at this time of the head.
-fn of_many(action: JobAction, jobs: &[JobSummary], began: WallTime) -> String {
+/// What happens to several jobs or tasks, named by `words`, because of an action that `began` at this time of the head.
+fn of_many(action: JobAction, targets: &[Target], jobs: &[JobSummary], began: WallTime, words: &[Word]) -> String {
     // This action has ended the jobs that waited.
     let is_over = |job: &&JobSummary| {
         job.state.is_ended() && (job.state != JobState::Cancelled || job.ended_at.is_some_and(|at| at < began))
     };
     let over = jobs.iter().filter(|job| action == JobAction::Cancel && is_over(job)).count();
+    let release = words.iter().fold("hostler release".to_owned(), |line, word| format!("{line} {word}"));
+    let is = |count| if count == 1 { "is" } else { "are" };
     let what = match action {
-        JobAction::Cancel => "are being cancelled",
-        JobAction::Hold | JobAction::HoldForOwner => "are held until `hostler release`",
-        JobAction::Release => "are released",
-        JobAction::RequeueHeld { .. } => "are queued again, and held",
-        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent => "are queued again",
+        JobAction::Cancel => "being cancelled".to_owned(),
+        JobAction::Hold | JobAction::HoldForOwner => format!("held until `{release}`"),
+        JobAction::Release => "released".to_owned(),
+        JobAction::RequeueHeld { .. } => format!("queued again, and held until `{release}`"),
+        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent => "queued again".to_owned(),
     };
     match (jobs.len() - over, over) {
-        (0, over) => format!("{} had ended already", plural(over, "job")),
-        (acted, 0) => format!("{} {what}", plural(acted, "job")),
-        (acted, over) => format!("{} {what}; {over} had ended already", plural(acted, "job")),
+        (0, 0) => "nothing was changed".to_owned(),
+        (0, over) => format!("{} had ended already", counted(targets, over)),
+        (acted, 0) => format!("{} {} {what}", counted(targets, acted), is(acted)),
+        (acted, over) => format!("{} {} {what}; {over} had ended already", counted(targets, acted), is(acted)),
     }
 }
 
-fn sentence(target: Target, action: JobAction, summary: &JobSummary) -> String {
+/// This many of the targets, e.g. `3 jobs` or `3 tasks of job 12`.
+fn counted(targets: &[Target], count: usize) -> String {
+    match targets {
+        [first, rest @ ..] if first.index.is_some() && rest.iter().all(|it| it.job == first.job) => {
+            format!("{} of job {}", plural(count, "task"), first.job)
+        }
+        _ if targets.iter().all(|target| target.index.is_some()) => plural(count, "task"),
+        _ => plural(count, "job"),
+    }
+}
+
+/// The state of what an action was applied to. The answer tells that of the job, so a cancelled task of an array is read.
+async fn state_after(client: &Client, target: Target, action: JobAction, job: &JobSummary) -> JobState {
+    let Some(index) = target.index.filter(|_| action == JobAction::Cancel) else { return job.state };
+    match client.task(TaskId { job: target.job, index }, Duration::ZERO).await {
+        Ok(detail) => views::of_task(&detail, index).state,
+        Err(_) => job.state,
+    }
+}
+
+fn sentence(target: Target, action: JobAction, state: JobState) -> String {
     let what = match target.index {
         Some(_) => format!("task {target}"),
         None => format!("job {target}"),
     };
     match action {
-        JobAction::Cancel if summary.state.is_ended() => format!("{what} is {}", summary.state),
-        JobAction::Cancel if summary.state == JobState::Pending && target.index.is_some() => {
+        JobAction::Cancel if state.is_ended() => format!("{what} is {state}"),
+        JobAction::Cancel if state == JobState::Pending && target.index.is_some() => {
             format!("{what} is cancelled")
         }
         JobAction::Cancel => format!("{what} is being cancelled"),
@@ -550,6 +582,7 @@ fn sentence(target: Target, action: JobAction, summary: &JobSummary) -> String {
 #[cfg(test)]
 mod tests {
     use hostler_model::Dependency;
+    use hostler_proto::api::TaskCounts;
 
     use super::*;
 
@@ -558,6 +591,30 @@ mod tests {
         assert_eq!(within(NOTE_PATIENCE, async { Ok(7) }).await, Some(7));
         assert_eq!(within(NOTE_PATIENCE, async { Err::<u64, _>(Failure::new("the head is away")) }).await, None);
         assert_eq!(within(Duration::ZERO, std::future::pending::<Result<u64, Failure>>()).await, None);
+    }
+
+    #[test]
+    fn many_tasks_are_counted_as_tasks_of_their_job() {
+        let task = |job, index| Target { job: JobId(job), index: Some(index) };
+        assert_eq!(counted(&[task(7, 1), task(7, 2)], 2), "2 tasks of job 7");
+        assert_eq!(counted(&[task(7, 1), task(8, 2)], 1), "1 task");
+        assert_eq!(counted(&[Target { job: JobId(7), index: None }, task(8, 2)], 2), "2 jobs");
+        let held = |count| {
+            let word = "10149_10-49".parse().expect("tasks");
+            let targets: Vec<Target> = (10..50).map(|index| task(10149, index)).collect();
+            let jobs = vec![summary(JobState::Pending); count];
+            of_many(JobAction::Hold, &targets, &jobs, WallTime(0), &[word])
+        };
+        assert_eq!(held(40), "40 tasks of job 10149 are held until `hostler release 10149_10-49`");
+        assert_eq!(held(0), "nothing was changed");
+    }
+
+    fn summary(state: JobState) -> JobSummary {
+        let value = serde_json::json!({
+            "id": 10149, "name": "x", "user": "ada", "state": state, "attempt": 0, "nodes": [], "cpus": 1,
+            "memory_bytes": 1, "tasks": TaskCounts::default(), "submitted_at": 0, "priority": 0,
+        });
+        serde_json::from_value(value).expect("a job")
     }
 
     fn record(id: u64, after: &str) -> JobRecord {

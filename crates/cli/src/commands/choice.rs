@@ -1,9 +1,6 @@
 //! The jobs that a command acts on: ids, ranges, names, `last`, or all that match a filter.
 
-use std::convert::Infallible;
-use std::fmt;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 
 use clap::Args;
 use hostler_client::{Client, JobFilter};
@@ -13,7 +10,9 @@ use hostler_proto::api::JobSummary;
 use super::jobs::list;
 use super::known;
 use super::target::Target;
+pub(crate) use super::target::Word;
 use crate::context::Context;
+use crate::exit;
 use crate::failure::Failure;
 
 /// Jobs by their ids and names.
@@ -35,53 +34,6 @@ pub(crate) struct Filter {
     /// Jobs of this partition
     #[arg(short, long, value_name = "NAME")]
     pub(crate) partition: Option<PartitionName>,
-}
-
-/// What a person writes for jobs: `12`, `12_3`, `12_0-9`, `12-20`, `last`, or a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Word {
-    Target(Target),
-    /// All jobs from the first to the second id.
-    Range(JobId, JobId),
-    /// The tasks of an array from the first to the last index.
-    Tasks(JobId, RangeInclusive<u32>),
-    /// The caller's newest job.
-    Last,
-    /// The caller's jobs with this name.
-    Name(String),
-}
-
-impl FromStr for Word {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        let range = || {
-            let (first, last) = text.split_once('-')?;
-            Some(match first.split_once('_') {
-                None => Self::Range(first.parse().ok()?, last.parse().ok()?),
-                Some((job, first)) => Self::Tasks(job.parse().ok()?, first.parse().ok()?..=last.parse().ok()?),
-            })
-        };
-        Ok(match text {
-            "last" => Self::Last,
-            _ => match text.parse() {
-                Ok(target) => Self::Target(target),
-                Err(_) => range().unwrap_or_else(|| Self::Name(text.to_owned())),
-            },
-        })
-    }
-}
-
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Target(target) => target.fmt(f),
-            Self::Range(first, last) => write!(f, "{first}-{last}"),
-            Self::Tasks(job, tasks) => write!(f, "{job}_{}-{}", tasks.start(), tasks.end()),
-            Self::Last => f.write_str("last"),
-            Self::Name(name) => f.write_str(name),
-        }
-    }
 }
 
 impl Filter {
@@ -179,7 +131,9 @@ async fn newest(client: &Client, name: Option<&str>) -> Result<Target, Failure> 
     }
     match name {
         Some(name) => Err(no_job(name)),
-        None => Err(Failure::new("you have no jobs").hint("`hostler submit` and `hostler run` start one")),
+        None => Err(Failure::new("you have no jobs")
+            .exiting(exit::REFUSED)
+            .hint("`hostler submit` and `hostler run` start one")),
     }
 }
 
@@ -193,8 +147,6 @@ fn searched(name: &str) -> String {
 fn tasks_of(job: JobId, indices: &RangeInclusive<u32>) -> Result<Vec<Target>, Failure> {
     const MOST: usize = 10_000;
     match indices.clone().take(MOST + 1).count() {
-        0 => Err(Failure::usage(format!("{}-{} is not a range of indices", indices.start(), indices.end()))
-            .hint(format!("the smaller index comes first, e.g. {job}_0-9"))),
         count if count > MOST => Err(Failure::usage(format!("a range has at most {MOST} tasks"))
             .hint(format!("name the whole array, {job}, or give several ranges"))),
         _ => Ok(indices.clone().map(|index| Target { job, index: Some(index) }).collect()),
@@ -212,6 +164,7 @@ async fn in_range(client: &Client, first: JobId, last: JobId) -> Result<Vec<Targ
             Some(next) => filter.before = Some(next),
             None if targets.is_empty() => {
                 return Err(Failure::new(format!("no job has an id from {first} to {last}"))
+                    .exiting(exit::REFUSED)
                     .hint("`hostler jobs --all` lists jobs"));
             }
             None => {
@@ -232,34 +185,11 @@ async fn none_named(client: &Client, name: &str) -> Result<Failure, Failure> {
 
 fn no_job(name: &str) -> Failure {
     Failure::new(format!("you have no job with the name {name:?}"))
+        .exiting(exit::REFUSED)
         .hint("name jobs by their ids, e.g. 12, array tasks as 12_3 or 12_0-9, several jobs as 12-20, your newest job as `last`")
         .hint("`hostler jobs --all` lists jobs")
 }
 
 fn ids(jobs: Vec<JobSummary>) -> Vec<Target> {
     jobs.into_iter().map(|job| Target { job: job.id, index: None }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_ids_ranges_and_names() {
-        let target = |job, index| Word::Target(Target { job: JobId(job), index });
-        for (text, expected) in [
-            ("12", target(12, None)),
-            ("12_3", target(12, Some(3))),
-            ("12-20", Word::Range(JobId(12), JobId(20))),
-            ("12_0-9", Word::Tasks(JobId(12), 0..=9)),
-            ("last", Word::Last),
-            ("train", Word::Name("train".to_owned())),
-            ("3d-model", Word::Name("3d-model".to_owned())),
-            ("12-", Word::Name("12-".to_owned())),
-        ] {
-            let word: Word = text.parse().expect("every word is taken");
-            assert_eq!(word, expected);
-            assert_eq!(word.to_string(), text);
-        }
-    }
 }

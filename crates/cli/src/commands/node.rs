@@ -359,7 +359,7 @@ fn confirm(names: &[NodeName], context: &Context) -> Result<(), Failure> {
     let question = format!("remove {all} from the cluster and end the tasks there?");
     match context.output.confirms(&format!("the removal of {all}"), &question)? {
         true => Ok(()),
-        false => Err(Failure::new("nothing was removed")),
+        false => Err(Failure::declined("nothing was removed")),
     }
 }
 

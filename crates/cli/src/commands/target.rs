@@ -1,6 +1,7 @@
-//! A job or an array task on the command line: `12` or `12_3`.
+//! Jobs and array tasks on the command line: `12`, `12_3`, ranges of them, `last` or a name.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use hostler_model::{JobId, ParseError, TaskId};
@@ -36,9 +37,109 @@ impl fmt::Display for Target {
     }
 }
 
+/// What a person writes for jobs: `12`, `12_3`, `12_0-9`, `12-20`, `last`, or a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Word {
+    Target(Target),
+    /// All jobs from the first to the second id.
+    Range(JobId, JobId),
+    /// The tasks of an array from the first to the last index.
+    Tasks(JobId, RangeInclusive<u32>),
+    /// The caller's newest job.
+    Last,
+    /// The caller's jobs with this name.
+    Name(String),
+}
+
+impl FromStr for Word {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "last" {
+            return Ok(Self::Last);
+        }
+        if let Ok(target) = text.parse() {
+            return Ok(Self::Target(target));
+        }
+        let is_list = text.contains([',', '[']) && text.starts_with(|first: char| first.is_ascii_digit());
+        if is_list && text.chars().all(|c| c.is_ascii_digit() || "_-,[]".contains(c)) {
+            return Err("separate jobs and ranges by spaces, e.g. 12 14-16 20_3 20_7-9".to_owned());
+        }
+        match range(text) {
+            Some(Self::Range(first, last)) if first > last => Err("the smaller id comes first, e.g. 12-20".to_owned()),
+            Some(Self::Tasks(_, indices)) if indices.is_empty() => {
+                Err("the smaller index comes first, e.g. 12_0-9".to_owned())
+            }
+            Some(range) => Ok(range),
+            None => Ok(Self::Name(text.to_owned())),
+        }
+    }
+}
+
+/// A range of jobs or tasks, in any order.
+fn range(text: &str) -> Option<Word> {
+    let (first, last) = text.split_once('-')?;
+    Some(match first.split_once('_') {
+        None => Word::Range(first.parse().ok()?, last.parse().ok()?),
+        Some((job, first)) => Word::Tasks(job.parse().ok()?, first.parse().ok()?..=last.parse().ok()?),
+    })
+}
+
+/// Parses the name of a job on the command line. Refuses a name that commands would not take for a name.
+pub(crate) fn job_name(text: &str) -> Result<String, &'static str> {
+    match text.parse() {
+        Ok(Word::Name(name)) => Ok(name),
+        _ => Err("commands take this for ids or for your newest job, not for a name; add a letter, e.g. run-5"),
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Target(target) => target.fmt(f),
+            Self::Range(first, last) => write!(f, "{first}-{last}"),
+            Self::Tasks(job, tasks) => write!(f, "{job}_{}-{}", tasks.start(), tasks.end()),
+            Self::Last => f.write_str("last"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_ids_ranges_and_names() {
+        let target = |job, index| Word::Target(Target { job: JobId(job), index });
+        for (text, expected) in [
+            ("12", target(12, None)),
+            ("12_3", target(12, Some(3))),
+            ("12-20", Word::Range(JobId(12), JobId(20))),
+            ("12_0-9", Word::Tasks(JobId(12), 0..=9)),
+            ("last", Word::Last),
+            ("train", Word::Name("train".to_owned())),
+            ("3d-model", Word::Name("3d-model".to_owned())),
+            ("12-", Word::Name("12-".to_owned())),
+            ("2026-11-30", Word::Name("2026-11-30".to_owned())),
+            ("a,b", Word::Name("a,b".to_owned())),
+        ] {
+            let word: Word = text.parse().expect(text);
+            assert_eq!(word, expected);
+            assert_eq!(word.to_string(), text);
+            assert_eq!(job_name(text).is_ok(), matches!(expected, Word::Name(_)), "{text}");
+        }
+        for (text, why) in [
+            ("3-1", "the smaller id comes first"),
+            ("3_3-1", "the smaller index comes first"),
+            ("1,3", "by spaces"),
+            ("10_5-9,12", "by spaces"),
+            ("10_[7-9]", "by spaces"),
+        ] {
+            let error = text.parse::<Word>().expect_err(text);
+            assert!(error.contains(why) && job_name(text).is_err(), "{text}: {error}");
+        }
+    }
 
     #[test]
     fn jobs_and_tasks_are_parsed() {

@@ -61,7 +61,7 @@ struct Values {
     begin: Option<OrNone<BeginTime>>,
 
     /// Name of the job
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = super::target::job_name)]
     name: Option<String>,
 
     /// Run the job again from the start if one of its nodes is lost

@@ -27,6 +27,7 @@ use self::reverse::{JobListener, Reverse};
 use self::server::trouble;
 pub(super) use self::server::{JobServer, PAUSE};
 use self::stdio::Stdio;
+use super::choice::{self, Word};
 use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -47,9 +48,9 @@ const CLOSING: Duration = Duration::from_secs(3);
 /// forward ports and sockets.
 #[derive(Debug, Args)]
 pub struct Forward {
-    /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
-    #[arg(value_name = "ID")]
-    target: Target,
+    /// The job: its id, e.g. 12; an array task, e.g. 12_3; its name; or `last` for your newest job
+    #[arg(value_name = "JOB")]
+    job: Word,
 
     /// Port of the job, e.g. 8888, or 9000:8888 for local port 9000, 0:8888 for a free one
     ///
@@ -106,33 +107,46 @@ impl Forward {
                 "--stdio and --socket take one port or socket of the job, without a local port",
             ));
         }
-        block_on(async { if self.stdio { self.on_stdio(context).await } else { self.on_listeners(context).await } })
+        let client = if self.stdio { context.client()? } else { context.watching_client()? };
+        block_on(async {
+            let forwarding = Forwarding { target: choice::one(&client, &self.job).await?, flags: self };
+            match forwarding.flags.stdio {
+                true => forwarding.on_stdio(&client).await,
+                false => forwarding.on_listeners(context, Arc::new(client)).await,
+            }
+        })
     }
+}
 
+/// The command, with the job that it names.
+struct Forwarding {
+    target: Target,
+    flags: Forward,
+}
+
+impl Forwarding {
     fn task(&self) -> TaskId {
         TaskId { job: self.target.job, index: self.target.index.unwrap_or(0) }
     }
 
     fn server(&self, at: &Destination) -> JobServer {
-        JobServer { task: self.task(), rank: self.node_rank, at: at.clone() }
+        JobServer { task: self.task(), rank: self.flags.node_rank, at: at.clone() }
     }
 
-    async fn on_stdio(&self, context: &Context) -> Outcome {
-        let client = context.client()?;
-        let carried = self.server(&self.pairs[0].to).carry(&client, &mut Stdio::take()).await;
+    async fn on_stdio(&self, client: &Client) -> Outcome {
+        let carried = self.server(&self.flags.pairs[0].to).carry(client, &mut Stdio::take()).await;
         carried.map(|()| exit::OK).map_err(|error| match error.code() {
             Some("no_listener") => Failure::from(error).exiting(exit::FAILED),
             _ => error.into(),
         })
     }
 
-    async fn on_listeners(&self, context: &Context) -> Outcome {
+    async fn on_listeners(&self, context: &Context, client: Arc<Client>) -> Outcome {
         let mut interrupts = Interrupts::take()?;
-        let client = Arc::new(context.watching_client()?);
         let node = self.node(&client).await?;
         let mut ways = Vec::new();
-        for pair in &self.pairs {
-            let listener = match &self.socket {
+        for pair in &self.flags.pairs {
+            let listener = match &self.flags.socket {
                 Some(path) => Listener::on_socket(path)?,
                 None => Listener::on_port(pair.local_port())
                     .await
@@ -141,7 +155,7 @@ impl Forward {
             ways.push((listener, self.server(&pair.to)));
         }
         let mut listeners = Vec::new();
-        for Reverse { at, target } in &self.reverse {
+        for Reverse { at, target } in &self.flags.reverse {
             listeners.push(JobListener::start(&client, self.server(at), target.clone()).await?);
         }
         self.print(context, &ways, &listeners, &node)?;
@@ -150,7 +164,7 @@ impl Forward {
             tokio::select! {
                 ended = self.ended(&client) => ended,
                 // Its futures have no end.
-                _ = reversed, if !self.reverse.is_empty() => pending().await,
+                _ = reversed, if !self.flags.reverse.is_empty() => pending().await,
             }
         };
         let ended = tokio::select! {
@@ -185,8 +199,8 @@ impl Forward {
                 false => failure.hint(format!("try again when it runs; `hostler why {}` says when", self.target.job)),
             });
         }
-        let node = task.nodes.get(self.node_rank as usize).cloned();
-        node.ok_or_else(|| refused(format!("has no node of rank {}", self.node_rank)))
+        let node = task.nodes.get(self.flags.node_rank as usize).cloned();
+        node.ok_or_else(|| refused(format!("has no node of rank {}", self.flags.node_rank)))
     }
 
     fn print(

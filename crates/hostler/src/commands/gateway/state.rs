@@ -79,7 +79,7 @@ impl Remove {
         let question = format!("remove the gateway, disconnect its nodes{loss}?");
         match context.output.confirms("the removal of the gateway", &question)? {
             true => Ok(()),
-            false => Err(Failure::new("nothing was removed")),
+            false => Err(Failure::declined("nothing was removed")),
         }
     }
 }
