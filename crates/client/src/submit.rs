@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use hostler_model::{ArraySpec, JobId, ParseError, PythonVersions, Submission, Work};
 use hostler_project::{EntryError, ProjectError, Unread, check_entry, survey};
 use hostler_proto::api::SubmitRequest;
+use hostler_proto::dry_run::DryRunView;
 use hostler_snapshot::{Capture, CaptureError, CaptureOptions, LeftOutKind, Scan, SourceError, show};
 
 use crate::upload::{Uploaded, upload};
@@ -159,6 +160,17 @@ impl CapturedFolder {
         self.capture.manifest.entries.binary_search_by(|entry| entry.path.as_slice().cmp(path)).is_ok()
     }
 
+    /// Asks what would happen to a job of this folder if it was submitted now.
+    ///
+    /// # Errors
+    /// Those of the submission.
+    pub async fn dry_run(&self, client: &Client, spec: &Submission) -> Result<DryRunView, SubmitError> {
+        match client.dry_run(spec).await {
+            Err(refusal) => Err(explain(client, self.python.clone(), refusal).await),
+            Ok(would) => Ok(would),
+        }
+    }
+
     /// Submits a job whose work is of this folder, and uploads the folder if the head does not have it. With the `key` of
     /// an earlier job, returns that job; it must have the same folder, command and array.
     ///
@@ -230,9 +242,9 @@ async fn check_same(client: &Client, request: &SubmitRequest, job: JobId) -> Res
     // How many of its tasks may run at once can change later.
     let indices = |array: Option<&ArraySpec>| array.map(|array| array.indices.clone());
     let differs = [
-        ("folder", found.snapshot != Some(*snapshot)),
-        ("command", found.command != request.spec.work.command_line()),
-        ("array", indices(found.summary.array.as_ref()) != indices(request.spec.array.as_ref())),
+        ("a folder with other content", found.snapshot != Some(*snapshot)),
+        ("another command", found.command != request.spec.work.command_line()),
+        ("another array", indices(found.summary.array.as_ref()) != indices(request.spec.array.as_ref())),
     ];
     match differs.iter().find(|(_, differs)| *differs) {
         None => Ok(()),
@@ -295,11 +307,11 @@ pub enum SubmitError {
         /// Minor versions that the nodes have.
         found: BTreeSet<String>,
     },
-    #[error("job {job} has the key `{key}` and another {what}")]
+    #[error("job {job} has the key `{key}` and {what}")]
     OtherJob {
         job: JobId,
         key: String,
-        /// What differs: `folder`, `command` or `array`.
+        /// What differs, e.g. `another command`.
         what: &'static str,
     },
     /// Files changed before each upload.
@@ -335,7 +347,9 @@ impl SubmitError {
             Self::RequirementLeftOut(path) => {
                 return vec![format!("add a line such as !/{} to .hostlerignore", path.display())];
             }
-            Self::OtherJob { .. } => "choose another key for another job",
+            Self::OtherJob { .. } => {
+                "choose another key for another job, also if the content of the folder has changed since"
+            }
             Self::Capture(_) | Self::Constraint(_) => return Vec::new(),
         };
         vec![hint.to_owned()]

@@ -163,6 +163,8 @@ fn project_that_requires_another_python_is_refused_or_fails_early() {
             "{refused:?}"
         );
         assert!(refused.stderr.contains("the nodes have 3."), "{refused:?}");
+        let dry = cluster.run(ADA, &["submit", "--dry-run", &folder, "main.py", "-c", "1", "-m", "200M"]);
+        assert!(dry.code != 0 && dry.stderr.contains("the nodes have 3."), "{dry:?}");
     }
     // The node has the minor version but not this patch version: the job fails before its program runs.
     let interpreter = std::process::Command::new("/usr/bin/python3")

@@ -102,7 +102,7 @@ fn submission_with_a_key_gives_one_job_also_after_its_end_and_after_a_restart() 
     );
     cluster.write("model/data.txt", "edited");
     let refused = cluster.run(&submit);
-    assert!(refused.stderr.contains("another folder"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("and a folder with other content"), "{}", refused.stderr);
     assert_ne!(cluster.ok(&[&["submit", "--key", "c"][..], &submit[3..]].concat()), id);
 }
 

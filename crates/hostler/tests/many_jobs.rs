@@ -138,6 +138,10 @@ fn requeue_changes_the_limits_that_a_job_reached() {
     assert_eq!(over.stderr, "11 jobs had ended already\n");
     let failed = cluster.ok(&["run", "--detach", "-m", "16M", "--", "false"]);
     cluster.wait_for_state(&failed, "failed");
+    // A change with which no node could run the job leaves the job as it is.
+    let refused = cluster.run(&["requeue", &failed, "-m", "900G"]);
+    assert_eq!(refused.code, 4, "{}", refused.stderr);
+    assert_eq!(cluster.json(&["job", &failed])["state"], "failed", "{}", refused.stderr);
     let again = cluster.run(&["requeue", &failed, "-t", "2m", "-m", "32M"]);
     let said = format!("job {failed} is queued again with a time limit of 2m00s and 32M of memory\n");
     assert_eq!((again.code, again.stderr), (0, said));

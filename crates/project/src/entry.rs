@@ -1,6 +1,8 @@
 //! The check of a folder and its entry point, before a submission.
 
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Endings of script names. An entry point with such an ending must be a file; other names may be commands.
@@ -29,6 +31,8 @@ pub enum EntryError {
         /// Scripts of the folder that the user may have meant.
         scripts: Vec<String>,
     },
+    #[error("no node could run the entry point {0}: the file is neither a script (.py, .pyz or .sh) nor executable")]
+    NotExecutable(String),
 }
 
 impl EntryError {
@@ -42,6 +46,12 @@ impl EntryError {
                 let (folder, arguments) = (folder.display(), arguments.trim());
                 Some(format!("write arguments after `--`: hostler submit {folder} {program} -- {arguments}"))
             }
+            Self::NotExecutable(entry) => Some(match entry.strip_suffix(".ipynb") {
+                Some(name) => {
+                    format!("`jupyter nbconvert --to script {entry}` writes {name}.py, which can be submitted")
+                }
+                None => format!("for a program: chmod +x {entry}; for a Python script without .py: python3 -- {entry}"),
+            }),
             Self::Missing { scripts, .. } if scripts.is_empty() => {
                 Some("name a file of the folder or a command".to_owned())
             }
@@ -64,7 +74,8 @@ pub fn check_entry(folder: &Path, entrypoint: &str) -> Result<(), EntryError> {
     if entrypoint.is_empty() || entry.components().any(|part| part == Component::ParentDir) {
         return Err(EntryError::Outside(entrypoint.to_owned()));
     }
-    let exists = folder.join(entry).exists();
+    let file = std::fs::metadata(folder.join(entry));
+    let exists = file.is_ok();
     if let Some((program, _)) = entrypoint.split_once(char::is_whitespace) {
         // A file may have spaces in its name. An absolute path names a file of the node, unless a program without the
         // arguments exists here.
@@ -73,6 +84,10 @@ pub fn check_entry(folder: &Path, entrypoint: &str) -> Result<(), EntryError> {
             let (folder, entrypoint) = (folder.to_owned(), entrypoint.to_owned());
             return Err(EntryError::WithArguments { folder, entrypoint });
         }
+    }
+    let is_program = |file: &Metadata| is_script(entrypoint) || file.permissions().mode() & 0o111 != 0;
+    if !entry.is_absolute() && file.is_ok_and(|file| file.is_file() && !is_program(&file)) {
+        return Err(EntryError::NotExecutable(entrypoint.to_owned()));
     }
     let may_be_a_command = !entrypoint.contains('/') && !is_script(entrypoint);
     if exists || entry.is_absolute() || may_be_a_command {
@@ -120,6 +135,23 @@ mod tests {
         for entry in ["train.py", "my train.py", "/opt/my tools/run"] {
             check_entry(path, entry).expect(entry);
         }
+    }
+
+    #[test]
+    fn file_that_no_node_could_run_is_rejected() {
+        let folder = tempfile::tempdir().expect("temporary directory");
+        let path = folder.path();
+        for (entry, remedy) in
+            [("nb.ipynb", "jupyter nbconvert --to script nb.ipynb"), ("data.txt", "chmod +x data.txt")]
+        {
+            std::fs::write(path.join(entry), "").expect("ours");
+            let error = check_entry(path, entry).expect_err(entry);
+            assert!(error.hint().expect("a remedy").contains(remedy), "{error}");
+        }
+        std::fs::set_permissions(path.join("data.txt"), PermissionsExt::from_mode(0o755)).expect("ours");
+        check_entry(path, "data.txt").expect("an executable file");
+        std::fs::write(path.join("main.sh"), "").expect("ours");
+        check_entry(path, "main.sh").expect("a shell script");
     }
 
     #[test]

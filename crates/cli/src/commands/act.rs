@@ -14,6 +14,7 @@ use hostler_proto::api::{JobAction, JobChange, JobRecord, JobSummary, TaskView};
 use nix::sys::signal::{SigHandler, signal};
 
 use super::choice::{self, Filter, Word};
+use super::dry_run::check_change;
 use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -191,6 +192,10 @@ impl Requeue {
         if change.is_some() && targets.iter().any(|target| target.index.is_some()) {
             return Err(Failure::usage("single tasks of an array cannot be changed")
                 .hint("name the whole array, or leave out --time and --memory"));
+        }
+        if let Some(change) = &change {
+            let jobs: Vec<JobId> = targets.iter().map(|target| target.job).collect();
+            block_on(check_change(&client, &jobs, change))?;
         }
         let (words, keeps_files, is_first_step) = (&*self.targets.words, self.keep_files, change.is_some());
         let how = How { words, keeps_files, is_first_step, ..How::default() };

@@ -8,7 +8,7 @@ use hostler_client::{CaptureCache, CapturedFolder, ProjectFolder, Unread};
 use hostler_model::{Environment, JobId, Submission};
 use serde_json::json;
 
-use super::dry_run::dry_run;
+use super::dry_run::print;
 use super::fetch::fetch_jobs;
 use super::logs::follow_job;
 use super::target::Target;
@@ -98,7 +98,8 @@ impl Submit {
         let left_out = xdg::own_directories(&self.project);
         let (captured, spec, unread) = captured(context, folder, &self.project, &left_out, &self.flags, &self.args)?;
         if self.dry_run {
-            return dry_run(context, &client, &spec, &unread);
+            let would = block_on(async { Ok(captured.dry_run(&client, &spec).await?) })?;
+            return print(context, &would, &unread);
         }
         block_on(async {
             let id = captured.submit(&client, spec, self.key.as_deref(), &narrate(&context.output)).await?;
