@@ -98,6 +98,12 @@ impl Failure {
         self
     }
 
+    /// Changes the text of each hint.
+    pub(crate) fn with_hints(mut self, change: impl Fn(String) -> String) -> Self {
+        self.hints = self.hints.into_iter().map(change).collect();
+        self
+    }
+
     pub fn exiting(mut self, exit: u8) -> Self {
         self.exit = exit;
         self

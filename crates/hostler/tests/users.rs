@@ -684,9 +684,9 @@ fn roster_is_imported_completely_or_not_at_all() {
     let bad = roster(format!("name,uid,role,groups,ssh key\nada,2000,,,{public}\nBen,2001\ncy,12\n"));
     let said = site.cluster.fails(&["--head", &head, "configure", "user", "import", &bad]);
     assert!(said.contains("line 4:") && said.contains("nothing was changed") && !said.contains("line 2"), "{said}");
-    let bad = roster("ada,2000,,,ssh-ed25519 rubbish\nben,2001\n".to_owned());
+    let bad = roster("name,uid,ssh key\nada,2000,ssh-ed25519 rubbish\nben,2001\n".to_owned());
     let said = site.cluster.fails(&["--head", &head, "configure", "user", "import", &bad]);
-    assert!(said.contains("of ada is not an SSH public key") && said.contains("see line 1"), "{said}");
+    assert!(said.contains("of ada is not an SSH public key") && said.contains("see line 2"), "{said}");
     assert_eq!(site.admin(&["configure", "user", "list", "--quiet"]), "");
     let good = roster(format!("name,uid,role,groups,ssh key\nada,2000,operator,lab;a1,{public}\nben,2001,,lab,\n"));
     site.admin(&["configure", "user", "import", &good]);

@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 use hostler_client::Client;
 use hostler_model::{ExclusiveRule, PartitionName, Role, UserName};
 use hostler_proto::partitions::PartitionView;
+use hostler_proto::users::UserView;
 
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -129,13 +130,11 @@ impl Check {
         if first == second {
             return Err(Failure::usage("--testers needs two different users"));
         }
-        let students: Vec<_> =
-            admin.users().await?.into_iter().filter(|user| user.groups.contains(&self.group)).collect();
+        let all = admin.users().await?;
+        let students: Vec<_> = all.iter().filter(|user| user.groups.contains(&self.group)).cloned().collect();
         for name in [first, second] {
-            let user = students.iter().find(|user| user.name == *name).ok_or_else(|| {
-                Failure::new(format!("there is no user {name} in group {}", self.group))
-                    .hint(format!("add one: hostler configure user add {name} --group {}", self.group))
-            })?;
+            let user =
+                students.iter().find(|user| user.name == *name).ok_or_else(|| no_tester(name, &self.group, &all))?;
             if user.role != Role::User || user.blocked.is_some() {
                 return Err(Failure::new(format!(
                     "{name} is not an ordinary user: the role is {}, or the account is blocked",
@@ -199,4 +198,18 @@ fn time_limit(partition: Option<&PartitionView>, timeout: Duration) -> String {
 fn found<'a>(all: &'a [PartitionView], name: &PartitionName) -> Result<&'a PartitionView, Failure> {
     let found = all.iter().find(|partition| partition.name == *name);
     found.ok_or_else(|| Failure::new(format!("there is no partition {name}")).exiting(exit::REFUSED))
+}
+/// Why a user cannot test for the group.
+fn no_tester(name: &UserName, group: &UserName, all: &[UserView]) -> Failure {
+    let failure = Failure::new(format!("there is no user {name} in group {group}"));
+    match all.iter().find(|user| user.name == *name && user.added) {
+        None => failure.hint(format!("add one: hostler configure user add {name} --group {group}")),
+        Some(user) if user.groups.is_empty() => {
+            failure.hint(format!("{name} is in no group; the column groups of `hostler configure user import` sets it"))
+        }
+        Some(user) => {
+            let groups: Vec<&str> = user.groups.iter().map(UserName::as_str).collect();
+            failure.hint(format!("{name} is in {}: name the group of the class with --group", groups.join(", ")))
+        }
+    }
 }

@@ -7,7 +7,7 @@ use hostler_model::{DestinationName, ParseError, Subscription};
 
 use crate::context::{Context, block_on};
 use crate::exit;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::text::Moment;
 use crate::output::{self, notifications};
 
@@ -83,7 +83,7 @@ impl Notify {
                 }
             }
             NotifyCommand::Test { to: Target { to, address } } => {
-                block_on(async { Ok(client.test_notification(&to, address.as_deref()).await?) })?;
+                block_on(async { Ok(client.test_notification(&to, address.as_deref()).await?) }).map_err(explained)?;
                 output.say(&format!("destination {to} has accepted the test message"));
             }
             NotifyCommand::Retry => {
@@ -97,4 +97,15 @@ impl Notify {
         }
         Ok(exit::OK)
     }
+}
+
+/// The head has one text for all receivers that it does not reach, so that users cannot explore its network.
+fn explained(failure: Failure) -> Failure {
+    if !failure.summary().contains("cannot connect") {
+        return failure;
+    }
+    failure.hint(
+        "check the name and the port in notify.toml; a receiver on this machine or in a private network also needs \
+         `allow_private = true`",
+    )
 }

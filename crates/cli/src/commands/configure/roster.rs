@@ -6,17 +6,15 @@ use csv::{ReaderBuilder, StringRecord, Trim};
 use hostler_model::{TYPOGRAPHIC_QUOTES, UserName};
 use hostler_proto::users::AddUser;
 
-/// The columns, in their order in a file without a heading.
+/// The columns, in their order in a file without column names.
 const COLUMNS: [&str; 5] = ["name", "uid", "role", "groups", "ssh key"];
 
 /// What separates columns. Spreadsheets choose by the language of the system.
 const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
 
-/// Maximum number of problems to report.
-const MAX_PROBLEMS: usize = 20;
-
-/// Parses a roster. Returns the users with their line numbers, or the problems with theirs.
-pub(super) fn read(text: &str) -> Result<Vec<(usize, AddUser)>, Vec<String>> {
+/// Parses a roster, which begins with column names unless `is_bare`. Returns the users with their line numbers, and the
+/// problems with theirs.
+pub(super) fn read(text: &str, is_bare: bool) -> (Vec<(usize, AddUser)>, Vec<String>) {
     let text = text.trim_start_matches('\u{feff}');
     let mut users = Vec::new();
     let mut problems = Vec::new();
@@ -35,9 +33,17 @@ pub(super) fn read(text: &str) -> Result<Vec<(usize, AddUser)>, Vec<String>> {
         if at == 0 && row.iter().any(|field| column(field).is_some()) {
             match heading(&row) {
                 Ok(found) => columns = found,
-                Err(why) => return Err(vec![format!("line {line}: {why}")]),
+                Err(why) => return (Vec::new(), vec![format!("line {line}: {why}")]),
             }
             continue;
+        }
+        if at == 0 && !is_bare {
+            // Its words would become users, with accounts on all nodes.
+            let why = format!(
+                "no column is called name; the columns of a roster are {}; a list of users alone needs --no-header",
+                COLUMNS.join(", ")
+            );
+            return (Vec::new(), vec![format!("line {line}: {why}")]);
         }
         match user(&row, &columns) {
             Ok(user) => match seen.insert(user.name.clone(), line) {
@@ -50,8 +56,7 @@ pub(super) fn read(text: &str) -> Result<Vec<(usize, AddUser)>, Vec<String>> {
     if users.is_empty() && problems.is_empty() {
         problems.push("the file contains no user".to_owned());
     }
-    problems.truncate(MAX_PROBLEMS);
-    if problems.is_empty() { Ok(users) } else { Err(problems) }
+    (users, problems)
 }
 
 /// What separates the columns: the separator of which the first line with text has most outside of quotes.
@@ -130,7 +135,22 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Vec<AddUser> {
-        read(text).expect(text).into_iter().map(|(_, user)| user).collect()
+        let (users, problems) = read(text, false);
+        assert_eq!(problems, Vec::<String>::new(), "{text}");
+        users.into_iter().map(|(_, user)| user).collect()
+    }
+
+    #[test]
+    fn file_without_column_names_is_taken_only_on_request() {
+        for text in
+            ["student\nada\n", "Benutzer;;;Gruppe;\nada;;;lab;\n", "First name,Surname\nAda,King\n", "ada\nben\n"]
+        {
+            let (users, problems) = read(text, false);
+            assert!(users.is_empty() && problems[0].starts_with("line 1: no column is called name"), "{problems:?}");
+        }
+        let (users, problems) = read("ada\nben,2001\n", true);
+        assert_eq!((users.len(), problems.len(), users[1].1.uid), (2, 0, Some(2001)));
+        assert_eq!(read("user\nada\n", true).0.len(), 1, "column names are recognised all the same");
     }
 
     #[test]
@@ -160,7 +180,7 @@ mod tests {
             ("uid,role\n2000,user\n", "line 1: the column name is missing"),
             ("name,uid,name\n", "line 1: the column name is there twice"),
         ] {
-            let problems = read(text).expect_err(text);
+            let problems = read(text, false).1;
             assert!(problems.len() == 1 && problems[0].starts_with(problem), "{problems:?}");
         }
     }
@@ -168,10 +188,10 @@ mod tests {
     #[test]
     fn mistakes_are_reported_with_line_numbers() {
         let text = "name,uid\n.ada,2000\n\n# b\nben,12\r\ncy,,boss\r\ndan,,,-x\ned,,,,,\nflo\nflo\n,5\n ,,\ndan2,\"\nx";
-        let problems = read(text).expect_err("an invalid roster");
+        let problems = read(text, false).1;
         let lines: Vec<&str> = problems.iter().map(|problem| problem.split(':').next().expect("a line")).collect();
         assert_eq!(lines, ["line 2", "line 5", "line 6", "line 7", "line 8", "line 10", "line 11", "line 13"]);
         assert!(problems[5].contains("flo is already in line 9"), "{}", problems[5]);
-        assert_eq!(read("name,uid\n"), Err(vec!["the file contains no user".to_owned()]));
+        assert_eq!(read("name,uid\n", false).1, ["the file contains no user"]);
     }
 }

@@ -1,5 +1,6 @@
 //! `hostler configure user`: manages users and their keys, roles and quotas.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::PathBuf;
 
@@ -149,9 +150,13 @@ struct Keys {
 
 #[derive(Debug, Args)]
 struct Import {
-    /// CSV file with users, or - for standard input
+    /// CSV file with users, or - for standard input; its first line names the columns: name, uid, role, groups, ssh key
     #[arg(value_name = "FILE")]
     roster: PathBuf,
+
+    /// The file has no line with column names; its columns have the order above
+    #[arg(long)]
+    no_header: bool,
 }
 
 #[derive(Debug, Args)]
@@ -293,20 +298,23 @@ impl Import {
             Failure::usage(format!("{} is not UTF-8 text; nothing was changed", path.display()))
                 .hint("in the spreadsheet, save it as `CSV UTF-8`")
         })?;
-        let rows = roster::read(&text).map_err(|problems| {
+        let (rows, mut problems) = roster::read(&text, self.no_header);
+        let before = block_on(async { Ok(client.users().await?) })?;
+        problems.extend(taken_uids(&before, &rows));
+        if !problems.is_empty() {
             let what = format!("{} cannot be imported; nothing was changed", path.display());
-            problems.into_iter().fold(Failure::usage(what), Failure::hint)
-        })?;
+            return Err(problems.into_iter().take(MAX_PROBLEMS).fold(Failure::usage(what), Failure::hint));
+        }
         let count = rows.len();
         let lines: Vec<(String, usize)> = rows.iter().map(|(line, user)| (user.name.to_string(), *line)).collect();
         let users: Vec<AddUser> = rows.into_iter().map(|(_, user)| user).collect();
-        let before = block_on(async { Ok(client.users().await?) })?;
         let changed = changed_uids(&before, &users);
         block_on(async { Ok(client.import_users(users).await) })?.map_err(|error| {
             let words: Vec<String> = error.to_string().split_whitespace().map(str::to_owned).collect();
-            let of_line =
-                lines.iter().find(|(name, _)| words.contains(name)).map(|(_, line)| format!("see line {line}"));
-            of_line.into_iter().fold(Failure::from(error), Failure::hint)
+            let named = lines.iter().filter(|(name, _)| words.contains(name)).take(MAX_PROBLEMS);
+            let named: Vec<String> = named.map(|(_, line)| format!("see line {line}")).collect();
+            let failure = Failure::from(error).with_hints(|hint| hint.replace("with --uid", "in the column uid"));
+            named.into_iter().fold(failure, Failure::hint)
         })?;
         if context.output.is_json() {
             context.output.json(&json!({ "imported": count }));
@@ -316,6 +324,26 @@ impl Import {
         changed.iter().for_each(|note| context.output.say(note));
         Ok(exit::OK)
     }
+}
+
+/// Maximum number of problems to report.
+const MAX_PROBLEMS: usize = 20;
+
+/// A problem for each uid that another user has, who keeps it, or that an earlier line gives to another user.
+fn taken_uids(before: &[UserView], new: &[(usize, AddUser)]) -> Vec<String> {
+    let freed: BTreeSet<&UserName> =
+        new.iter().filter(|(_, user)| user.uid.is_some()).map(|(_, user)| &user.name).collect();
+    let kept = before.iter().filter(|user| user.added && !freed.contains(&user.name));
+    let mut owners: BTreeMap<u32, &UserName> = kept.map(|user| (user.uid, &user.name)).collect();
+    let mut problems = Vec::new();
+    for (line, AddUser { name, uid, .. }) in new {
+        let Some(uid) = uid else { continue };
+        let owner = *owners.entry(*uid).or_insert(name);
+        if owner != name {
+            problems.push(format!("line {line}: uid {uid} belongs to {owner}, so {name} cannot have it"));
+        }
+    }
+    problems
 }
 
 /// Notes about users whose uid an import changes.
@@ -385,4 +413,27 @@ fn read_keys(files: &[PathBuf]) -> Result<Vec<String>, Failure> {
         }
     }
     Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taken_uids_are_named_and_users_may_swap() {
+        let view = |name: &str, uid: u32| -> UserView {
+            let value = json!({ "name": name, "uid": uid, "role": "user", "groups": [], "keys": [], "quota": {} });
+            serde_json::from_value(value).expect("a user")
+        };
+        let before = [view("ada", 2000), view("ben", 2001)];
+        let taken = |text: &str| taken_uids(&before, &roster::read(text, true).0);
+        assert_eq!(
+            taken("cy,2001\ndan,3000\neve,3000\n"),
+            [
+                "line 1: uid 2001 belongs to ben, so cy cannot have it",
+                "line 3: uid 3000 belongs to dan, so eve cannot have it"
+            ]
+        );
+        assert_eq!(taken("ada,2001\nben,2000\ncy\n"), Vec::<String>::new());
+    }
 }
