@@ -1,5 +1,6 @@
 //! Downloads of results: where they go, and what the commands say about them.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -43,6 +44,8 @@ pub async fn fetch(
     destination: &Destination,
 ) -> Result<Downloads, Failure> {
     let step = Step::new(&context.output);
+    // A long download arrives in parts.
+    let count = Cell::new(0);
     let narrate = |event: FetchEvent<'_>| match event {
         FetchEvent::Fetching { part, bytes, total_bytes } => step.at(&label(part), bytes, total_bytes),
         FetchEvent::Problem { result, text } => step.say(&format!("note: job {result}: {text}")),
@@ -53,13 +56,15 @@ pub async fn fetch(
             let missing = not_held(properties);
             step.say(&format!("note: the disk of {} cannot hold {missing}", directory.display()));
         }
-        FetchEvent::Arrived(arrived) => {
-            step.end();
-            what_arrived(arrived).for_each(|line| step.say(&line));
-        }
+        FetchEvent::Arrived(arrived) => count.set(count.get() + arrived.len()),
     };
-    let downloads = fetch::fetch(client, results, destination, &narrate).await?;
+    let downloads = fetch::fetch(client, results, destination, &narrate).await.inspect_err(|_| {
+        if count.get() > 0 {
+            step.say(&format!("{} had arrived before the error", plural(count.get(), "result")));
+        }
+    })?;
     step.end();
+    what_arrived(&downloads.arrived).for_each(|line| context.output.say(&line));
     downloads.undelivered.iter().for_each(|it| context.output.fail(&undeliverable(it)));
     Ok(Downloads { arrived: downloads.arrived, is_complete: downloads.undelivered.is_empty() })
 }

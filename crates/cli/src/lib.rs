@@ -24,6 +24,7 @@ pub mod signing;
 pub mod slurm;
 pub mod steps;
 pub mod submission;
+mod told;
 pub mod toml_file;
 pub mod tools;
 pub mod user_unit;

@@ -130,6 +130,10 @@ fn unfetched_results_outlive_the_retention_and_their_deletion_is_reported() {
     }
     let all = cluster.fails(&["fetch", "--all"]);
     assert!(all.contains(&format!("job {lost} was deleted on ")) && all.contains("nobody had fetched"), "{all}");
+    // The loss is an error once.
+    let again = cluster.run(&["fetch", "--all"]);
+    let noted = again.stderr.contains(&format!("note: job {lost} was deleted on "));
+    assert!(again.code == 0 && noted, "{}", again.stderr);
 }
 
 /// The line of a job in `hostler jobs --all`.

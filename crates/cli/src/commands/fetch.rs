@@ -19,6 +19,7 @@ use crate::failure::{Failure, Outcome};
 use crate::fetching::{Downloads, destination, fetch};
 use crate::interrupts::{self, Interrupts};
 use crate::output::text::Moment;
+use crate::told::Told;
 
 /// How often the head is asked for new results.
 const WATCH_INTERVAL: Duration = Duration::from_secs(5);
@@ -106,8 +107,8 @@ struct News {
     results: Vec<ResultView>,
     /// A sentence about new results that the options leave out.
     left_out: Option<String>,
-    /// An error for each result that is lost.
-    lost: Vec<Failure>,
+    /// An error for each result that is lost, and a line that identifies it.
+    lost: Vec<(String, Failure)>,
 }
 
 async fn news(client: &Client, outputs: bool) -> Result<News, Failure> {
@@ -119,7 +120,8 @@ async fn news(client: &Client, outputs: bool) -> Result<News, Failure> {
     let moment = Moment::now();
     lost.extend(page.deleted.iter().map(|it| {
         let date = moment.date(it.deleted_at);
-        Failure::new(format!("job {} was deleted on {date}, and nobody had fetched its results", it.job))
+        let failure = Failure::new(format!("job {} was deleted on {date}, and nobody had fetched its results", it.job));
+        (format!("deleted {} {}", it.job, it.deleted_at.0), failure)
     }));
     Ok(News { results, left_out: what_is_left_out(&left_out), lost })
 }
@@ -132,13 +134,19 @@ async fn fetch_all(
     destination: &Destination,
 ) -> Result<Downloads, Failure> {
     let News { results, left_out, lost } = news(client, outputs).await?;
+    let cluster = client.info().await?.head.authority.map(|digest| digest.to_string()).unwrap_or_default();
+    let mut told = Told::lost_results();
+    let (lost, known): (Vec<_>, Vec<_>) = lost.into_iter().partition(|(id, _)| told.is_new(&format!("{cluster} {id}")));
+    known.iter().for_each(|(_, failure)| context.output.say(&format!("note: {}", failure.summary())));
     match (results.is_empty(), left_out) {
-        (true, None) if lost.is_empty() => context.output.say("nothing to fetch: all results were fetched before"),
+        (true, None) if lost.is_empty() && known.is_empty() => {
+            context.output.say("nothing to fetch: all results were fetched before")
+        }
         (true, Some(text)) => context.output.say(&format!("nothing to fetch; {text}")),
         (false, Some(text)) => context.output.say(&text),
         (_, None) => {}
     }
-    lost.iter().for_each(|failure| context.output.fail(failure));
+    lost.iter().for_each(|(_, failure)| context.output.fail(failure));
     let haul = fetch(context, client, &results, destination).await?;
     Ok(Downloads { is_complete: haul.is_complete && lost.is_empty(), ..haul })
 }
@@ -151,8 +159,8 @@ async fn watch(context: &Context, client: &Client, outputs: bool, destination: &
         context.output.say(&format!("waiting for results, for {}", destination.directory.display()));
         loop {
             let News { results, lost, .. } = news(client, outputs).await?;
-            let new = lost.iter().filter(|failure| said.insert(failure.message().to_owned()));
-            new.for_each(|failure| context.output.fail(failure));
+            let new = lost.into_iter().filter(|(id, _)| said.insert(id.clone()));
+            new.for_each(|(_, failure)| context.output.fail(&failure));
             let haul = fetch(context, client, &results, destination).await?;
             if context.output.is_json() && !haul.arrived.is_empty() {
                 context.output.json(&haul.arrived);
@@ -167,7 +175,7 @@ async fn watch(context: &Context, client: &Client, outputs: bool, destination: &
 }
 
 /// An error for each of the caller's jobs whose results were lost with a node.
-async fn lost_results(client: &Client) -> Result<Vec<Failure>, Failure> {
+async fn lost_results(client: &Client) -> Result<Vec<(String, Failure)>, Failure> {
     let filter = JobFilter {
         states: vec![JobState::NodeFail],
         any_task: true,
@@ -182,8 +190,9 @@ async fn lost_results(client: &Client) -> Result<Vec<Failure>, Failure> {
                 Some(_) => format!("the results of {} of job {}", plural(job.tasks.node_fail, "task"), job.id),
                 None => format!("the results of job {}", job.id),
             };
-            Failure::new(format!("{what} were lost with a node"))
-                .hint(format!("`hostler requeue {0}` runs it again, `hostler job {0}` says where it ran", job.id))
+            let failure = Failure::new(format!("{what} were lost with a node"))
+                .hint(format!("`hostler requeue {0}` runs it again, `hostler job {0}` says where it ran", job.id));
+            (format!("lost {} {} {}", job.id, job.tasks.node_fail, job.attempt.0), failure)
         })
         .collect())
 }

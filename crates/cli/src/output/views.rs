@@ -419,9 +419,27 @@ fn results(id: &str, job: &JobDetail) -> Option<String> {
             let has_results = job.tasks_shown.iter().any(|task| task.result.is_some());
             (has_results && job.summary.state.is_ended()).then(|| "fetched".to_owned())
         }
-        (_, None) => Some(format!("not fetched yet: hostler fetch {id}")),
+        (_, None) => Some(match earlier_attempt(job) {
+            Some(attempt) => format!("not fetched yet: hostler fetch {id} --attempt {attempt}"),
+            None => format!("not fetched yet: hostler fetch {id}"),
+        }),
         (count, Some(_)) => Some(format!("not fetched yet for {}: hostler fetch {id}", plural(count, "task"))),
     }
+}
+
+/// The earlier attempt of a job, not an array, whose results are those to fetch: the last attempt has none.
+fn earlier_attempt(job: &JobDetail) -> Option<u32> {
+    let task = job.tasks_shown.first();
+    if task.is_some_and(|task| task.result.is_some()) {
+        return None;
+    }
+    // A job that waits again, or was cancelled then, counts only the attempts before.
+    let has_begun = match job.summary.state {
+        JobState::Pending => false,
+        state if state.is_ended() => task.is_some_and(|task| task.started_at.is_some()),
+        _ => true,
+    };
+    job.summary.attempt.0.checked_sub(has_begun.into()).filter(|attempt| *attempt > 0)
 }
 
 fn tasks(job: &JobDetail, moment: &Moment, width: Option<usize>) -> String {

@@ -297,7 +297,23 @@ message    exit code 1
 energy     2.5 Wh, estimated
 results    not fetched yet: hostler fetch 7
 ";
-    assert_eq!(job(&detail(summary, vec![ended_task()]), &moment(), None), expected);
+    let task = TaskView { result: Some("0".repeat(64).parse().expect("a digest")), ..ended_task() };
+    assert_eq!(job(&detail(summary, vec![task]), &moment(), None), expected);
+}
+
+#[test]
+fn results_of_an_earlier_attempt_are_named() {
+    let text = |state, attempt, tasks| {
+        let summary = JobSummary { state, attempt: Attempt(attempt), ..plain(7) };
+        results("7", &JobDetail { unfetched: 1, ..detail(summary, tasks) })
+    };
+    let earlier = Some("not fetched yet: hostler fetch 7 --attempt 1".to_owned());
+    assert_eq!(text(JobState::Pending, 1, vec![]), earlier);
+    assert_eq!(text(JobState::Cancelled, 1, vec![]), earlier);
+    assert_eq!(text(JobState::Running, 2, vec![TaskView { result: None, ..ended_task() }]), earlier);
+    assert_eq!(text(JobState::NodeFail, 2, vec![TaskView { result: None, ..ended_task() }]), earlier);
+    let own = TaskView { result: Some("0".repeat(64).parse().expect("a digest")), ..ended_task() };
+    assert_eq!(text(JobState::Failed, 2, vec![own]).as_deref(), Some("not fetched yet: hostler fetch 7"));
 }
 
 #[test]
