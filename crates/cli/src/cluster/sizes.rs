@@ -97,12 +97,21 @@ impl Sizes {
     /// Whether running nodes have the requested sizes. `dealt` is the result of [`Self::deal`] now. Sizes that were not
     /// requested may differ, e.g. because less memory is free now.
     pub fn fit(&self, dealt: &[NodeRecord], running: &[NodeRecord]) -> bool {
+        self.misfits(dealt, running).is_empty()
+    }
+
+    /// The flags whose sizes running nodes do not have.
+    pub fn misfits(&self, dealt: &[NodeRecord], running: &[NodeRecord]) -> Vec<&'static str> {
         let gpus = |nodes: &[NodeRecord]| nodes.iter().flat_map(|node| node.gpus.clone()).collect::<BTreeSet<_>>();
-        self.nodes.is_none_or(|_| dealt.len() == running.len())
-            && self.cpus.is_none_or(|cpus| running.iter().all(|node| node.cpus.len() == cpus))
-            && self.memory_bytes.is_none_or(|bytes| running.iter().all(|node| node.memory_bytes == bytes))
-            && (self.gpus.is_none() || gpus(dealt) == gpus(running))
-            && (self.counted.is_empty() || running.iter().all(|node| node.counted == self.counted))
+        let has = |fits: &dyn Fn(&NodeRecord) -> bool| running.iter().all(fits);
+        let fits = [
+            ("--nodes", self.nodes.is_none_or(|_| dealt.len() == running.len())),
+            ("--cpus", self.cpus.is_none_or(|cpus| has(&|node| node.cpus.len() == cpus))),
+            ("--memory", self.memory_bytes.is_none_or(|bytes| has(&|node| node.memory_bytes == bytes))),
+            ("--gpus", self.gpus.is_none() || gpus(dealt) == gpus(running)),
+            ("--resource", self.counted.is_empty() || has(&|node| node.counted == self.counted)),
+        ];
+        fits.into_iter().filter(|(_, fits)| !fits).map(|(flag, _)| flag).collect()
     }
 
     /// Sizes for a start without options: as many nodes as before, even if the default is another number now. The nodes may

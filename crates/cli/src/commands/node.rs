@@ -293,7 +293,12 @@ impl Drain {
             let mut nodes = Vec::new();
             for name in &self.names {
                 let node = client.drain_node(name, self.reason.clone()).await?;
-                context.output.say(&format!("node {name} is {}", node.node.state.as_str()));
+                context.output.say(&match node.node.state {
+                    state @ (NodeState::Draining | NodeState::Drained) => format!("node {name} is {}", state.as_str()),
+                    state => {
+                        format!("node {name} is drained until `hostler node resume {name}`; it is {}", state.as_str())
+                    }
+                });
                 nodes.push(node);
             }
             if context.output.is_json() {
@@ -310,11 +315,14 @@ impl Resume {
         block_on(async {
             let mut nodes = Vec::new();
             for name in &self.names {
-                let reason = client.node(name).await?.drain.and_then(|drain| drain.reason);
+                let drain = client.node(name).await?.drain;
                 let node = client.resume_node(name).await?;
-                let reason = reason.map(|reason| format!("; it was drained because: {}", table::one_line(&reason)));
-                let state = node.node.state.as_str();
-                context.output.say(&format!("node {name} is {state}{}", reason.unwrap_or_default()));
+                let was = match drain.map(|drain| drain.reason) {
+                    Some(Some(reason)) => format!("; it was drained because: {}", table::one_line(&reason)),
+                    Some(None) if node.node.state != NodeState::Up => ", and no longer drained".to_owned(),
+                    _ => String::new(),
+                };
+                context.output.say(&format!("node {name} is {}{was}", node.node.state.as_str()));
                 nodes.push(node);
             }
             if context.output.is_json() {

@@ -197,12 +197,14 @@ impl<'a> Starter<'a> {
             self.record.sizes = sizes.clone();
             return Ok(());
         }
-        if sizes.fit(&wanted, &self.record.nodes) {
+        let misfits = sizes.misfits(&wanted, &self.record.nodes);
+        if misfits.is_empty() {
             return Ok(());
         }
         Err(Failure::usage(format!(
-            "the cluster is already running with other sizes: {}",
-            describe(&self.record.nodes)
+            "the cluster is already running with other sizes: {}; {} would change that",
+            describe(&self.record.nodes),
+            misfits.join(" and ")
         ))
         .hint("to change the sizes, run `hostler down` and repeat this command")
         .hint("`hostler up` without options for sizes restarts processes that have died"))
@@ -432,8 +434,9 @@ pub(crate) fn describe(nodes: &[NodeRecord]) -> String {
     let Some(first) = nodes.first() else { return "no nodes".to_owned() };
     let cpus = plural(first.cpus.len(), "CPU");
     let memory = format_bytes(first.memory_bytes);
+    let counted = if first.counted.is_empty() { String::new() } else { format!(", {}", first.counted) };
     match nodes.len() {
-        1 => format!("1 node with {cpus} and {memory} of memory"),
-        count => format!("{count} nodes with {cpus} and {memory} of memory each"),
+        1 => format!("1 node with {cpus} and {memory} of memory{counted}"),
+        count => format!("{count} nodes with {cpus} and {memory} of memory{counted} each"),
     }
 }
