@@ -113,9 +113,15 @@ fn many_jobs_make_one_line() {
     ids.iter().for_each(|id| cluster.wait_for_state(id, "cancelled"));
     let range = format!("{}-{}", ids[0], ids[29]);
     assert_eq!(cluster.run(&["cancel", &range]).stderr, "30 jobs had ended already\n");
-    let waiting = queue(&cluster, "last", 2);
+    let waiting = queue(&cluster, "later", 2);
     let range = format!("{}-{}", ids[0], waiting[1]);
     assert_eq!(cluster.run(&["cancel", &range]).stderr, "2 jobs are being cancelled; 30 had ended already\n");
+    // A task says its own state, not that of its array.
+    let script = "[ $HOSTLER_ARRAY_INDEX = 0 ] || sleep 600";
+    let array = cluster.ok(&["run", "--detach", "-m", "16M", "--array", "0-2", "--", "sh", "-c", script]);
+    let first = format!("{array}_0");
+    cluster.ok(&["wait", &first]);
+    assert_eq!(cluster.run(&["cancel", &first]).stderr, format!("task {first} is completed\n"));
 }
 
 #[test]

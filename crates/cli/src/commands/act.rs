@@ -459,7 +459,7 @@ fn act_on_each(
 ) -> Result<(BTreeSet<JobId>, Outcome), Failure> {
     block_on(async {
         let mut accepted = BTreeSet::new();
-        let mut summaries = Vec::new();
+        let (mut acted_on, mut summaries) = (Vec::new(), Vec::new());
         let mut failures = Vec::new();
         let is_summed_up = targets.len() > MOST_LINES && !how.is_first_step;
         let began = if is_summed_up { Some(client.me().await?.now) } else { None };
@@ -474,6 +474,7 @@ fn act_on_each(
                         context.output.say(&sentence(*target, action, state));
                     }
                     accepted.insert(target.job);
+                    acted_on.push(*target);
                     summaries.push(summary);
                 }
                 Err(error) if how.skips && error.code() == Some("wrong_state") => {}
@@ -494,7 +495,10 @@ fn act_on_each(
                 0 => String::new(),
                 count => format!("; {count} refused"),
             };
-            let what = of_many(action, targets, &summaries, began, how.words);
+            let what = match summaries.as_slice() {
+                [job] => sentence(acted_on[0], action, state_after(client, acted_on[0], action, job).await),
+                jobs => of_many(action, targets, jobs, began, how.words),
+            };
             context.output.say(&format!("{what}{refused}"));
         }
         if context.output.is_json() {
