@@ -112,14 +112,14 @@ enum OnlyExec {
 impl Arguments {
     /// Parses `args`: first as a command line of `exec` alone; if that fails, as one of all commands, which also provides
     /// the errors and the help of `exec`.
-    pub(crate) fn of(args: Vec<OsString>) -> Result<Self, clap::Error> {
+    pub(crate) fn of(args: &[OsString]) -> Result<Self, clap::Error> {
         if args.get(1).is_some_and(|command| command == "exec")
-            && let Ok(ExecAlone { common, command: OnlyExec::Exec(command) }) = ExecAlone::try_parse_from(&args)
+            && let Ok(ExecAlone { common, command: OnlyExec::Exec(command) }) = ExecAlone::try_parse_from(args)
         {
             return Ok(Self { common, command: Command::Exec(command) });
         }
         let mut definition = definition();
-        let mut matches = match definition.try_get_matches_from_mut(&args) {
+        let mut matches = match definition.try_get_matches_from_mut(args) {
             // clap's own `help` suggests nothing for a misspelled command; the command itself does.
             Err(error) if error.kind() == ErrorKind::InvalidSubcommand && args[1] == "help" => {
                 let without = args[..1].iter().chain(&args[2..]);
@@ -138,7 +138,7 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
         Output::new(Format::Text).fail(&failure);
         return failure.exit.into();
     }
-    let Arguments { common, command } = match Arguments::of(args.clone()) {
+    let Arguments { common, command } = match Arguments::of(&args) {
         Ok(arguments) => arguments,
         Err(error) => match not_text(&error, &args) {
             Some(failure) => {
@@ -269,7 +269,7 @@ mod tests {
             let said = |parsed: Result<Arguments, clap::Error>| {
                 parsed.map(|it| format!("{it:?}")).map_err(|it| it.to_string())
             };
-            assert_eq!(said(Arguments::of(line())), said(Arguments::try_parse_from(line())));
+            assert_eq!(said(Arguments::of(&line())), said(Arguments::try_parse_from(line())));
         }
     }
 }

@@ -287,7 +287,7 @@ mod tests {
 
     fn said(line: &str) -> String {
         let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        let error = Arguments::of(args.clone()).expect_err(line);
+        let error = Arguments::of(&args).expect_err(line);
         with_tip(without_hidden(error, &definition()), &args, &definition()).to_string()
     }
 

@@ -50,7 +50,7 @@ impl EntryError {
                 Some(name) => {
                     format!("`jupyter nbconvert --to script {entry}` writes {name}.py, which can be submitted")
                 }
-                None => format!("for a program: chmod +x {entry}; for a Python script without .py: python3 -- {entry}"),
+                None => format!("a program needs `chmod +x {entry}`; for a Python script, submit `python3 -- {entry}`"),
             }),
             Self::Missing { scripts, .. } if scripts.is_empty() => {
                 Some("name a file of the folder or a command".to_owned())

@@ -54,7 +54,9 @@ pub(crate) async fn check_change(client: &Client, jobs: &[JobId], change: &JobCh
         }
         match client.dry_run(&spec).await {
             Err(error) if matches!(error.code(), Some("never_fits" | "partition_refuses")) => {
-                return Err(Failure::from(error).hint(format!("job {id} and the others were not queued again")));
+                return Err(
+                    Failure::from(error).hint(format!("nothing was changed; job {id} is the first that could not run"))
+                );
             }
             // The head judges the rest with the change itself.
             _ => asked.push(spec),

@@ -140,7 +140,7 @@ async fn fetch_all(
     known.iter().for_each(|(_, failure)| context.output.say(&format!("note: {}", failure.summary())));
     match (results.is_empty(), left_out) {
         (true, None) if lost.is_empty() && known.is_empty() => {
-            context.output.say("nothing to fetch: all results were fetched before")
+            context.output.say("nothing to fetch: all results were fetched before");
         }
         (true, Some(text)) => context.output.say(&format!("nothing to fetch; {text}")),
         (false, Some(text)) => context.output.say(&text),
