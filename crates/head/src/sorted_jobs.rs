@@ -2,7 +2,7 @@
 //!
 //! The state is a map by id, so an order by another key visits all jobs once and sorts only the page. A page ends with a job, and the
 //! next page follows that job's key and id. Both never change, so walking the pages while jobs arrive and end shows each job once; but in
-//! the orders `queue` and `started`, a job that starts meanwhile may be missed.
+//! the orders `queue` and `started`, a job that starts or is held meanwhile may be missed.
 //! Ended jobs are not sorted: the store finds them only by id.
 
 use std::cmp::{Ordering, Reverse};
@@ -46,7 +46,9 @@ fn compare(state: &State, order: JobOrder, one: &Job, other: &Job) -> Ordering {
         JobOrder::Newest => other.id.cmp(&one.id),
         JobOrder::Oldest => Ordering::Equal,
         JobOrder::Queue => {
-            has_no_place(one).cmp(&has_no_place(other)).then_with(|| priority(one).cmp(&priority(other)))
+            // A held job is not the next to start, whatever its priority.
+            let place = |job: &Job| (has_no_place(job), has_no_place(job) && job.held);
+            place(one).cmp(&place(other)).then_with(|| priority(one).cmp(&priority(other)))
         }
         JobOrder::Priority => priority(one).cmp(&priority(other)),
         JobOrder::Name => one.spec.name.cmp(&other.spec.name),

@@ -93,6 +93,15 @@ impl<'a> Browser<'a> {
         ))
     }
 
+    /// Sends a request of an upload, with the token of the page *Submit*.
+    fn upload(&self, path: &str, token: &str, body: &str) -> Answer {
+        self.send(&format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\nHostler-Form-Token: {token}\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        ))
+    }
+
     /// Sends a form and returns the page that it redirects to.
     fn act(&self, from: &str, path: &str, form: &str) -> Answer {
         let answer = self.post(from, path, form);
@@ -420,4 +429,82 @@ fn pages_of_a_list_show_each_job_once_while_others_arrive() {
     assert_eq!((cluster.state(&later), cluster.state(&other)), ("pending".to_owned(), "pending".to_owned()));
     let left = cluster.ok(&["jobs", "-s", "pending", "-q"]);
     assert!(!left.split_whitespace().any(|id| id == first[0]) && left.split_whitespace().any(|id| id == first[1]));
+}
+
+#[test]
+fn script_is_submitted_once_and_its_form_says_when_it_would_start() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    let browser = Browser::new(&cluster);
+    browser.page("/submit").has(&["4 of 4 CPUs", "name=\"time\""]);
+    let script = "script=%23!%2Fbin%2Fsh%0D%0Aecho+hello+%3E+note.txt%3B+exit+3%0D%0A";
+    let form = format!("key=k1&source=script&{script}&name=greet&cpus=1&memory=16M&time=5m&array=0-1");
+
+    browser.post("/submit", "/submit", &format!("{form}&try=yes")).has(&["It would start now on n"]);
+    let never = browser.post("/submit", "/submit", &form.replace("cpus=1", "cpus=64&try=yes"));
+    assert_eq!(never.status, 200);
+    never.has(&["role=\"alert\"", "no node", "value=\"64\"", "echo hello &#62; note.txt"]);
+    assert_eq!(cluster.ok(&["jobs", "--all", "-q"]).trim(), "", "questions submit nothing");
+
+    // The same form twice is one job.
+    browser.act("/submit", "/submit", &form).has(&["Job 1 was submitted.", "greet"]);
+    browser.act("/submit", "/submit", &form).has(&["This form was sent before. It submitted job 1."]);
+    cluster.wait_for_state("1", "failed");
+    let job = cluster.json(&["job", "1"]);
+    assert_eq!(
+        (&job["memory_bytes"], &job["array"], &job["exit_code"]),
+        (&(16 << 20).into(), &"0-1".into(), &3.into())
+    );
+    browser.page("/jobs/1/tasks/0/files").has(&["note.txt"]);
+
+    // The next form is filled from the job, which has a folder now.
+    let like = browser.page("/submit?like=1");
+    let like_it = ["value=\"greet\"", "value=\"16M\"", "value=\"0-1\"", "script.sh</textarea>", "the folder of job 1"];
+    like.has(&like_it);
+    let folder = like.body.split("name=\"snapshot\" value=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let again = format!("key=k2&source=folder&snapshot={}&command=script.sh+x", folder.expect("a hash"));
+    browser.act("/submit", "/submit", &again).has(&["Job 2 was submitted."]);
+    cluster.wait_for_state("2", "failed");
+
+    for (form, part) in [
+        ("key=k3&source=script&script=+", "script is empty"),
+        ("key=k3&source=folder&command=main.py", "choose a folder"),
+        (&format!("key=k3&source=folder&command=a&snapshot={}", "0".repeat(64)), "folder"),
+        (&form.replace("memory=16M", "memory=lots").replace("k1", "k3"), "memory"),
+    ] {
+        let refused = browser.post("/submit", "/submit", form);
+        assert!((400..500).contains(&refused.status), "{form}: {}", refused.status);
+        refused.has(&["role=\"alert\">", part]);
+    }
+}
+
+#[test]
+fn hostile_folders_and_foreign_uploads_are_refused() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    let browser = Browser::new(&cluster);
+    let page = browser.page("/submit").body;
+    let token = page.split("name=\"token\" value=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a token");
+    for (list, part) in [
+        (r#"[{"path": "../out"}]"#, ".."),
+        (r#"[{"path": "/etc/passwd"}]"#, "path"),
+        (r#"[{"path": "a//b"}]"#, "path"),
+        (r#"[{"path": ""}]"#, "path"),
+        (r#"[{"path": "a\u0000b"}]"#, "path"),
+        (r#"[{"path": "a"}, {"path": "a/b"}]"#, "parent is not listed"),
+        (r#"[{"path": "link", "target": "../../etc"}]"#, "leads out of the folder"),
+        (r#"[{"path": "link", "target": "/etc"}]"#, "leads out of the folder"),
+        (&format!(r#"[{{"path": "a", "chunks": [["{}", 5]]}}]"#, "7".repeat(64)), "chunk"),
+        (r#"[{"path": 5}]"#, "cannot be read"),
+        ("[", "cannot be read"),
+    ] {
+        let refused = browser.upload("/submit/folder", token, list);
+        assert!((400..500).contains(&refused.status), "{list}: {} {}", refused.status, refused.body);
+        refused.has(&[part]);
+    }
+    assert_eq!(browser.upload("/submit/folder", token, r#"[{"path": "<img src=x>"}]"#).status, 200);
+    for path in ["/submit/folder", "/submit/chunks", "/submit/missing"] {
+        for foul in ["", "0", &"0".repeat(64)] {
+            assert_eq!(browser.upload(path, foul, "[]").status, 403, "{path} {foul}");
+        }
+    }
+    assert_eq!(browser.upload("/submit/chunks", token, "this is no pack of chunks, but a longer text").status, 422);
 }

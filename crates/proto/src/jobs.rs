@@ -34,7 +34,7 @@ pub enum JobOrder {
     Newest,
     /// Oldest first: those that have waited longest.
     Oldest,
-    /// Jobs that run first, then waiting ones as by `priority`.
+    /// Jobs that run first, then waiting ones as by `priority`, held ones last.
     Queue,
     /// Highest priority first, of the partition and then of the job.
     Priority,

@@ -99,6 +99,12 @@ impl Refused {
         Notice::bad(lines)
     }
 
+    /// The error and what to do about it, in one line.
+    pub(crate) fn line(&self) -> String {
+        let hints = self.error.hints.iter().map(|hint| format!("; {hint}"));
+        std::iter::once(self.error.message.clone()).chain(hints).collect()
+    }
+
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }

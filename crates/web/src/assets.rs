@@ -26,6 +26,11 @@ pub(crate) static TERMINAL: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("terminal", "js", "text/javascript; charset=utf-8", include_bytes!("../assets/terminal.js"))
 });
 
+/// The script that uploads folders.
+pub(crate) static SUBMIT: LazyLock<Asset> = LazyLock::new(|| {
+    Asset::new("submit", "js", "text/javascript; charset=utf-8", include_bytes!("../assets/submit.js"))
+});
+
 impl Asset {
     fn new(name: &str, extension: &str, kind: &'static str, content: &'static [u8]) -> Self {
         let hash = blake3::hash(content).to_hex();
@@ -35,7 +40,8 @@ impl Asset {
 
 /// `GET /assets/{name}`.
 pub(crate) async fn serve(Path(name): Path<String>) -> Response {
-    let found = [&*STYLE, &*SCRIPT, &*TERMINAL].into_iter().find(|asset| asset.path.ends_with(&format!("/{name}")));
+    let found =
+        [&*STYLE, &*SCRIPT, &*TERMINAL, &*SUBMIT].into_iter().find(|asset| asset.path.ends_with(&format!("/{name}")));
     let Some(asset) = found else { return StatusCode::NOT_FOUND.into_response() };
     let headers: [(HeaderName, &str); 2] =
         [(header::CONTENT_TYPE, asset.kind), (header::CACHE_CONTROL, "public, max-age=31536000, immutable")];

@@ -103,6 +103,13 @@ impl FormToken {
     }
 }
 
+/// A random submission key. A form that is sent twice with its key submits one job.
+pub(crate) fn new_key() -> String {
+    let mut key = [0; 16];
+    getrandom::fill(&mut key).expect("the kernel has random bytes once it has booted");
+    format!("form-{:032x}", u128::from_ne_bytes(key))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! The check of every request before its page, and headers on each answer that restrict what a browser may do with it.
 //!
 //! A request passes if it comes from a page of the dashboard ([`hostler_proto::browser`]) and, if it may change
-//! something, carries a [`FormToken`]. Requests without a session get the sign-in page. Because the check surrounds the
+//! something, carries a [`FormToken`], in a field of its form or in the header of an upload. Requests without a session get the sign-in page. Because the check surrounds the
 //! router, it covers every page, also those that do not exist.
 
 use axum::body::{Body, Bytes};
@@ -28,6 +28,9 @@ const MAX_FORM_BYTES: usize = 1 << 20;
 
 /// Name of the form field with the [`FormToken`].
 const TOKEN_FIELD: &[u8] = b"token";
+
+/// Name of the header with the [`FormToken`] of a request whose body is no form.
+const TOKEN_HEADER: HeaderName = HeaderName::from_static("hostler-form-token");
 
 /// Checks a request, passes it on, and adds the headers to the answer, errors included.
 pub(crate) async fn check(request: Request, next: Next) -> Response {
@@ -121,20 +124,27 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     Some(if values.next().is_some() { "?" } else { value.to_str().unwrap_or("?") })
 }
 
-/// Checks the token in a form. Returns the request with its body.
+/// Checks the token in a form, or in the header of an upload. Returns the request with its body.
 async fn with_token(request: Request, token: &FormToken) -> Result<Request, Response> {
     let (parts, body) = request.into_parts();
+    if let Some(shown) = text(&parts.headers, &TOKEN_HEADER) {
+        return if token.is(shown) { Ok(Request::from_parts(parts, body)) } else { Err(no_token()) };
+    }
     let Ok(form) = Limited::new(body, MAX_FORM_BYTES).collect().await else {
         return Err(plain(StatusCode::PAYLOAD_TOO_LARGE, "The form is larger than 1 MiB, or it did not arrive."));
     };
     let form: Bytes = form.to_bytes();
     let mut shown = form_urlencoded::parse(&form).filter(|(name, _)| name.as_bytes() == TOKEN_FIELD);
     if !shown.next().is_some_and(|(_, shown)| token.is(&shown)) {
-        const WHY: &str = "The form has no valid token. The page may be from before a restart of the head or from \
-                           another session. Reload the page and try again.";
-        return Err(plain(StatusCode::FORBIDDEN, WHY));
+        return Err(no_token());
     }
     Ok(Request::from_parts(parts, Body::from(form)))
+}
+
+fn no_token() -> Response {
+    const WHY: &str = "The form has no valid token. The page may be from before a restart of the head or from \
+                       another session. Reload the page and try again.";
+    plain(StatusCode::FORBIDDEN, WHY)
 }
 
 fn refuse(foreign: Foreign) -> Response {

@@ -211,6 +211,30 @@ async fn opening_pages_changes_nothing_and_needs_a_session() {
 }
 
 #[tokio::test]
+async fn uploads_carry_the_token_in_a_header() {
+    let routes = crate::routes(api(&Changes::default()));
+    let caller = caller(browser(), true);
+    let own = FormToken::new(&caller, HOST).as_str().to_owned();
+    for (token, origin, is_fine) in [
+        (own.as_str(), OWN, true),
+        ("", OWN, false),
+        (&own[1..], OWN, false),
+        (own.as_str(), "https://evil.example", false),
+    ] {
+        // A token in the body does not count beside the header.
+        let request = Request::post("/submit/chunks")
+            .header(header::HOST, HOST)
+            .header(header::ORIGIN, origin)
+            .header(TOKEN_HEADER, token)
+            .extension(caller.clone())
+            .body(Body::from(format!("token={own}")))
+            .expect("a valid request");
+        let response = routes.clone().oneshot(request).await.unwrap_or_else(|never: Infallible| match never {});
+        assert_eq!(response.status() != StatusCode::FORBIDDEN, is_fine, "{token} {origin}: {}", response.status());
+    }
+}
+
+#[tokio::test]
 async fn programs_need_a_token_too() {
     let changes = Changes::default();
     let routes = crate::routes(api(&changes));

@@ -15,7 +15,8 @@
 //! | [`preview`] | which files of results a page shows, and how |
 //! | [`chart`] | charts of figures over time |
 //! | [`url`] | addresses of pages, from parts that may contain anything |
-//! | [`form`] | fields of forms, and their tokens |
+//! | [`form`], [`job_form`] | fields of forms, and their tokens; fields that describe a job |
+//! | [`folder`] | folders that browsers upload |
 //! | [`words`], [`shell`] | states and amounts in words; command lines |
 //! | [`ansi`] | output of jobs as HTML |
 //! | [`live`] | tells browsers that something changed |
@@ -33,10 +34,12 @@ mod assets;
 mod chart;
 mod cluster_map;
 mod cookies;
+mod folder;
 mod form;
 mod guard;
 mod held;
 mod job_filter;
+mod job_form;
 mod last_line;
 mod live;
 mod measured;
@@ -81,6 +84,10 @@ pub fn routes(api: Router) -> Router {
         .route("/jobs/{id}/tasks/{index}/output/{output}/raw", get(pages::output::raw))
         .route("/jobs/{id}/tasks/{index}/terminal", get(pages::terminal::show))
         .route("/jobs/{id}/tasks/{index}/terminal/socket", get(pages::terminal::join))
+        .route("/submit", get(pages::submit::show).post(pages::submit::submit))
+        .route("/submit/missing", post(folder::missing))
+        .route("/submit/chunks", post(folder::chunks))
+        .route("/submit/folder", post(folder::finish))
         .route("/timeline", get(pages::timeline::show))
         .route("/live", get(live::stream))
         .route(session::SIGN_IN, get(sign_in::show).post(sign_in::sign_in))

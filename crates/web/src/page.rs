@@ -40,9 +40,10 @@ enum Audience {
     Admins,
 }
 
-const MENU: [Entry; 7] = [
+const MENU: [Entry; 8] = [
     Entry { path: "/", label: "Overview", audience: Audience::Visitors },
     Entry { path: "/jobs", label: "Jobs", audience: Audience::Visitors },
+    Entry { path: "/submit", label: "Submit", audience: Audience::Users },
     Entry { path: "/nodes", label: "Nodes", audience: Audience::Visitors },
     Entry { path: "/history", label: "History", audience: Audience::Users },
     Entry { path: "/audit", label: "Events", audience: Audience::Admins },

@@ -80,6 +80,9 @@ async fn lists_are_paged_newest_first_and_filtered() {
         }
     }
     assert_eq!(seen, (1..=25).rev().collect::<Vec<_>>());
+    let queue = JobFilter { order: JobOrder::Queue, ..JobFilter::default() };
+    let queue: Vec<u64> = client.jobs(&queue).await.expect("a response").jobs.iter().map(|job| job.id.0).collect();
+    assert_eq!(queue[20..], [1, 6, 11, 16, 21], "held jobs are last: {queue:?}");
     let ended = JobFilter { states: vec![JobState::Completed], ..JobFilter::default() };
     assert_eq!(client.jobs(&ended).await.expect("a response").total, 0);
     let others = JobFilter { user: Some("nobody else".to_owned()), ..JobFilter::default() };

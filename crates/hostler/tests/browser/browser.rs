@@ -141,6 +141,12 @@ impl Browser {
         self.session.post("actions", &json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": strokes }] }));
     }
 
+    /// Takes the network away from the browser, or gives it back.
+    pub(crate) fn set_offline(&self, is_offline: bool) {
+        let conditions = json!({ "offline": is_offline, "latency": 0, "throughput": -1 });
+        self.session.post("chromium/network_conditions", &json!({ "network_conditions": conditions }));
+    }
+
     /// Changes the size of the window.
     pub(crate) fn set_size(&self, width: u32, height: u32) {
         self.session.post("window/rect", &json!({ "width": width, "height": height }));

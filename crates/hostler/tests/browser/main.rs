@@ -7,6 +7,7 @@ mod browser;
 mod charts;
 mod relay;
 mod scene;
+mod submit;
 mod tabs;
 mod terminal;
 mod webdriver;
@@ -72,6 +73,8 @@ fn pages(scene: &Scene) -> Vec<(&'static str, String)> {
         ("job-array", format!("/jobs/{array}")),
         ("job-hostile", format!("/jobs/{hostile}")),
         ("duplicate", format!("/jobs/{failed}/duplicate")),
+        ("submit", "/submit".to_owned()),
+        ("submit-folder", format!("/submit?like={completed}")),
         ("output", format!("/jobs/{running}/tasks/0/output/stdout")),
         ("search", format!("/jobs/{failed}/tasks/0/output/stderr?q=line")),
         ("no-terminal", format!("/jobs/{running}/tasks/0/terminal")),
@@ -123,6 +126,7 @@ fn first_page_leads_to_what_failed_why_another_waits_and_which_node_is_down() {
     assert!(text.contains("n4") && text.contains("silent for"), "{text}");
     assert!(text.contains("evaluate") && text.contains("exit code 3"), "{text}");
     assert!(text.contains("next") && text.contains("waits:"), "{text}");
+    assert!(!text.contains("held until released"), "a held job is not next to start: {text}");
     browser.press_in_entry("evaluate", "Last lines");
     browser.wait_for("no such file: data.csv");
     visit.end();
@@ -224,7 +228,7 @@ fn keyboard_alone_reaches_the_menu_the_jobs_and_their_actions() {
         reached.push(name);
     }
     let failed = format!("/jobs/{}", scene.failed);
-    for wanted in ["#main", "/", "/jobs", "/nodes", "/history", "/people", "/settings", &failed] {
+    for wanted in ["#main", "/", "/jobs", "/submit", "/nodes", "/history", "/people", "/settings", &failed] {
         assert!(reached.iter().any(|it| it == wanted), "{wanted} is not among {reached:?}");
     }
     visit.end();

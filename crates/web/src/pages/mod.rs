@@ -14,6 +14,7 @@ pub(crate) mod output;
 pub(crate) mod overview;
 pub(crate) mod people;
 pub(crate) mod settings;
+pub(crate) mod submit;
 pub(crate) mod terminal;
 pub(crate) mod timeline;
 pub(crate) mod usage;

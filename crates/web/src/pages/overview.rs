@@ -8,7 +8,7 @@ use askama::Template;
 use axum::Extension;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use hostler_model::{JobId, JobState, WallTime, format_bytes, shortened};
+use hostler_model::{JobId, JobState, Reason, WallTime, format_bytes, shortened};
 use hostler_proto::api::{Info, JobPage, JobSummary, NodeCounts, NodeView};
 use hostler_proto::power::EnergyView;
 
@@ -106,7 +106,7 @@ pub(crate) async fn show(
         if whose == Whose::Mine { all.with("user", &frame.me.user) } else { all }
     };
     let active: JobPage = frame.api.get(&jobs(ACTIVE).with("order", "oldest")).await?;
-    let waiting: JobPage = frame.api.get(&jobs("pending").with("order", "priority")).await?;
+    let mut waiting: JobPage = frame.api.get(&jobs("pending").with("order", "queue")).await?;
     let since_then = |states: &str| jobs(states).with("ended_since", since.0.max(0));
     let failed: JobPage = frame.api.get(&since_then(&words::states(&JobState::FAILED))).await?;
     let mut lines = HashMap::new();
@@ -132,7 +132,12 @@ pub(crate) async fn show(
         url: Url::of(["jobs"]).with("user", user).with("state", state),
         tone: tone.filter(|_| page.total > 0),
     });
-    let numbers = of_jobs.chain(of_resources(&info)).chain(of_nodes(&info.nodes)).chain(of_power(&energy)).collect();
+    let of_jobs: Vec<Number> = of_jobs.collect();
+    // Held jobs are not next to start. They count as waiting, and are the last of the queue.
+    let held = Reason::Held.to_string();
+    waiting.jobs.retain(|job| job.reason.as_ref() != Some(&held));
+    let numbers =
+        of_jobs.into_iter().chain(of_resources(&info)).chain(of_nodes(&info.nodes)).chain(of_power(&energy)).collect();
     let page = render(&Overview {
         whose,
         numbers,
