@@ -151,6 +151,7 @@ function replaceParts(other, selector) {
     toFocus?.focus({ preventScroll: true });
   }
   offerAll();
+  offerNotice();
 }
 
 function changed(counters) {
@@ -225,6 +226,41 @@ if (!hidden) start();
 // The page may have changed between its making and the first event.
 if (topics.length > 0) setTimeout(() => { if (!hidden && !isInUse()) refresh(); }, 1500);
 
+// --- Every `data-watch` seconds, the title and the icon say what has happened, also in the background and while the page is in use
+
+const told = '[data-live="title"], [data-live="icon"], [data-live="notice"]';
+let toldAt = Date.now();
+setInterval(() => {
+  if (awaySince || !(hidden || pending() > 0) || !(Date.now() - toldAt >= document.body.dataset.watch * 1000)) return;
+  toldAt = Date.now();
+  refresh(told);
+}, 5000);
+
+// --- Notification of a job's end, if the reader asks for it and the page stays open
+
+const noticeOf = (button) => `notify-${button.dataset.notify}`;
+function offerNotice() {
+  const button = document.querySelector("[data-notify]");
+  if (!button || !("Notification" in window)) return;
+  const isAsked = sessionStorage.getItem(noticeOf(button)) !== null;
+  const isOver = button.dataset.over === "yes";
+  button.hidden = isOver;
+  button.disabled = isAsked;
+  if (isAsked) button.textContent = "You will be notified";
+  if (!isAsked || !isOver) return;
+  sessionStorage.removeItem(noticeOf(button));
+  new Notification(document.title);
+}
+offerNotice();
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-notify]");
+  if (!button) return;
+  if ((await Notification.requestPermission()) === "granted") sessionStorage.setItem(noticeOf(button), "");
+  else say("The browser does not allow notifications of this page.");
+  offerNotice();
+  button.blur();
+});
+
 // --- Charts that grow: the page is loaded again after `data-every` seconds
 
 // Whoever reads values or selects text keeps them. Otherwise charts grow also where the page is scrolled.
@@ -265,6 +301,16 @@ document.addEventListener("change", (event) => {
 
 // --- Output that grows: `data-follow` is the address of the next lines, `data-most` the number of lines to keep
 
+const only = document.getElementById("only");
+function filterLines() {
+  const wanted = only?.value.toLowerCase() ?? "";
+  for (const line of document.querySelectorAll(".log .l")) line.hidden = !line.textContent.toLowerCase().includes(wanted);
+}
+if (only) {
+  only.parentElement.hidden = false;
+  only.addEventListener("input", filterLines);
+}
+
 const MAX_LINES = 2000;
 const findLog = () => document.querySelector("[data-follow]");
 
@@ -284,6 +330,7 @@ function addLines(log, more) {
   const most = Number(log.dataset.most ?? MAX_LINES);
   while (log.childElementCount > most) log.firstElementChild.remove();
   log.dataset.follow = more.dataset.more;
+  if (only?.value) filterLines();
   if (stays && lines.length > 0) window.scrollTo({ top: document.documentElement.scrollHeight });
   return lines.length;
 }

@@ -11,15 +11,16 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 use hostler_model::{Role, WallTime};
+use hostler_proto::api::Info;
 use hostler_proto::users::Me;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::api::{Api, Backend, Refused};
-use crate::assets::{SCRIPT, STYLE};
+use crate::assets::{SCRIPT, STYLE, icon};
 use crate::form::{Fields, FormToken};
 use crate::notice::Notice;
-use crate::parts::{Shape, Time};
+use crate::parts::{Shape, Time, Tone};
 use crate::url::Url;
 
 /// An entry of the menu.
@@ -60,6 +61,10 @@ pub(crate) struct Frame {
     pub(crate) api: Api,
     /// The caller, as the API identifies them.
     pub(crate) me: Me,
+    /// Name of the head's machine, by which people tell clusters apart.
+    pub(crate) cluster: Arc<str>,
+    /// What the icons of pages about the whole cluster say: that nodes are lost, that tasks run, or neither.
+    pub(crate) tone: Tone,
     /// Path of the page, which marks the current entry of the menu.
     pub(crate) path: String,
     /// Parameters in the page's address.
@@ -84,6 +89,11 @@ impl Frame {
     /// Path of the script.
     pub(crate) fn script(&self) -> &str {
         &SCRIPT.path
+    }
+
+    /// Path of the icon.
+    pub(crate) fn icon(&self) -> &'static str {
+        icon(self.tone)
     }
 
     /// The entries of the menu that the caller may use.
@@ -162,13 +172,30 @@ impl FromRequestParts<Backend> for Frame {
         let token = Extension::<FormToken>::from_request_parts(parts, backend).await;
         let Extension(token) = token.map_err(IntoResponse::into_response)?;
         let me: Me = api.get("/me").await.map_err(IntoResponse::into_response)?;
+        // Callers who may not see the cluster still get the pages that say so.
+        let info: Option<Info> = api.get("/info").await.ok();
+        let machine = info.as_ref().and_then(|info| info.head.machine.as_ref());
+        let cluster = machine.map_or("Hostler", |machine| machine.name.as_str()).into();
+        let tone = info.as_ref().map_or(Tone::Muted, tone_of);
         let query = Fields::parse(parts.uri.query().unwrap_or_default().as_bytes());
         let notice = query.read(DONE).ok().flatten().and_then(|number| api.notices().find(&me.user, number));
         let here = parts.uri.path_and_query().map_or("/", |here| here.as_str());
         let here = Url::local(here).unwrap_or_else(|| Url::local(parts.uri.path()).unwrap_or_else(|| Url::of([""])));
         let here = here.without(DONE);
         let path = parts.uri.path().to_owned();
-        Ok(Self { api, me, path, query, here, now: Timestamp::now(), zone: TimeZone::system(), notice, token })
+        let (now, zone) = (Timestamp::now(), TimeZone::system());
+        Ok(Self { api, me, cluster, tone, path, query, here, now, zone, notice, token })
+    }
+}
+
+/// The tone of the whole cluster.
+fn tone_of(info: &Info) -> Tone {
+    if info.nodes.suspect + info.nodes.down > 0 || info.head.refusing.is_some() {
+        Tone::Bad
+    } else if info.tasks.running > 0 {
+        Tone::Active
+    } else {
+        Tone::Muted
     }
 }
 

@@ -155,6 +155,8 @@ fn actions_work_with_and_without_scripts_and_ask_before_they_destroy() {
         browser.press("Cancel…");
         jobs.iter().for_each(|job| assert_eq!(scene.cluster.state(job), "pending", "the first press only asks"));
         browser.find("button.danger").click();
+        // The page that follows would replace the next one if it arrived later.
+        browser.wait_for(": cancelled.");
         jobs.iter().for_each(|job| scene.cluster.wait_for_state(job, "cancelled"));
 
         visit.open("/nodes/n2");
@@ -190,6 +192,17 @@ fn new_job_appears_without_a_reload_and_waits_while_somebody_reads() {
     let text = browser.text();
     let last = text.lines().filter_map(|line| line.strip_prefix("step ")?.parse::<u64>().ok()).max().unwrap_or(0);
     browser.wait_for(&format!("step {}", last + 4));
+
+    // Lines that arrive are filtered like those before.
+    let wanted = format!("step {}", last + 12);
+    browser.find("#only").type_text(&wanted);
+    browser.wait_for(&wanted);
+    let shown = "return [...document.querySelectorAll('.log .l')].filter(it => it.offsetHeight).map(it => it.textContent.trim())";
+    assert_eq!(browser.run_script(shown), serde_json::json!([wanted]));
+    let wrapping = "return getComputedStyle(document.querySelector('.log')).whiteSpace";
+    let before = browser.run_script(wrapping);
+    browser.find("#wrap").click();
+    assert_ne!(browser.run_script(wrapping), before);
 
     // So do the last lines on the page of the job, which keeps only a few.
     visit.open(&format!("/jobs/{}", scene.running));

@@ -1,4 +1,4 @@
-//! Long visits: memory that does not grow.
+//! Tabs: memory that does not grow on long visits, and titles and icons that say what happens.
 
 use serde_json::Value;
 
@@ -50,6 +50,48 @@ fn page_that_was_updated_hundreds_of_times_takes_no_more_memory() {
     ] {
         assert!(after <= before * 1.1, "{what}: {before} before, {after} after 500 updates");
     }
+    visit.end();
+}
+
+#[test]
+fn tab_in_the_background_says_that_its_job_has_ended() {
+    let scene = Scene::set(HOSTLER);
+    let visit = Visit::begin(&scene, DESKTOP);
+    let browser = &visit.browser;
+    let title = || browser.run_script("return document.title").as_str().unwrap_or_default().to_owned();
+    let icon = || browser.run_script("return document.querySelector('link[rel=icon]').href");
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("Linux has a host name");
+    let failed = title();
+    assert!(failed.contains(" running · ") && failed.contains(" failed – "), "{failed}");
+    assert!(failed.ends_with(host.trim()), "{failed}");
+    let red = icon();
+
+    visit.open(&format!("/jobs/{}", scene.running));
+    assert!(title().starts_with(&format!("running: job {} simulate – ", scene.running)), "{}", title());
+    let blue = icon();
+    assert_ne!(red, blue);
+    let picture = browser.run_async_script(
+        "const done = arguments[0]; fetch(document.querySelector('link[rel=icon]').href).then(async (it) => \
+         done([it.headers.get('content-type'), await it.text()]));",
+    );
+    assert!(picture[0] == "image/svg+xml" && picture[1].as_str().is_some_and(|it| it.starts_with("<svg")), "{picture}");
+
+    // Nobody answers questions of a browser without a screen.
+    browser.run_script(
+        "window.told = []; window.Notification = class { constructor(text) { told.push(text); } \
+         static async requestPermission() { return 'granted'; } }; document.body.dataset.watch = 1; \
+         Object.defineProperty(document, 'hidden', { get: () => true }); document.dispatchEvent(new Event('visibilitychange'));",
+    );
+    browser.press("Notify me of its end");
+    browser.wait_for("You will be notified");
+    scene.cluster.ok(&["cancel", &scene.running]);
+    let told = hostler_testkit::wait_until("the end is told", 90, || {
+        let told = browser.run_script("return window.told");
+        told[0].as_str().map(str::to_owned)
+    });
+    assert!(told.starts_with(&format!("cancelled: job {} simulate – ", scene.running)), "{told}");
+    assert_eq!(title(), told);
+    assert_ne!(icon(), blue);
     visit.end();
 }
 

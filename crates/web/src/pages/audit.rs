@@ -9,7 +9,7 @@ use crate::page::{Frame, render};
 use crate::url::Url;
 
 /// Number of the newest entries that the filter searches.
-const SEARCHED: usize = 5_000;
+const SEARCHED: usize = 20_000;
 
 /// Number of entries on the page.
 const SHOWN: usize = 200;
@@ -21,8 +21,10 @@ struct Audit {
     text: String,
     kind: Kind,
     entries: Vec<AuditEntry>,
-    /// Whether the page lacks entries.
+    /// Whether more entries match than the page shows.
     is_cut: bool,
+    /// Whether the log has entries that were not searched.
+    is_long: bool,
 }
 
 /// Which entries the page shows.
@@ -64,9 +66,9 @@ pub(crate) async fn show(frame: Frame) -> Result<Html<String>, Refused> {
     let kind = KINDS.into_iter().find(|known| known.name == kind).unwrap_or(KINDS[0]);
     let matching = page.entries.into_iter().rev().filter(|entry| (kind.includes)(entry) && contains(entry, &wanted));
     let mut entries: Vec<AuditEntry> = matching.take(SHOWN + 1).collect();
-    let is_cut = page.cut || entries.len() > SHOWN;
+    let is_cut = entries.len() > SHOWN;
     entries.truncate(SHOWN);
-    Ok(render(&Audit { frame, text, kind, entries, is_cut }))
+    Ok(render(&Audit { frame, text, kind, entries, is_cut, is_long: page.cut }))
 }
 
 /// Whether an entry contains a text in lower case.
