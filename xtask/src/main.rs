@@ -1,5 +1,5 @@
 //! Development tasks: `cargo xtask test`, `gen`, `package`, `docs`, `bench`, `flaky`, `sim`, `swarm`, `soak`,
-//! `classroom`, `fuzz`, `docker`, `images`, `vm` and `slurm-differences`.
+//! `classroom`, `fuzz`, `pictures`, `docker`, `images`, `vm` and `slurm-differences`.
 //!
 //! Only tasks that need logic are here; single commands are listed in CONTRIBUTING.md. Nothing here is part of the product, and the
 //! product does not depend on it.
@@ -16,6 +16,7 @@ mod generate;
 mod images;
 mod junit;
 mod package;
+mod pictures;
 mod sim;
 mod soak;
 mod swarm;
@@ -53,6 +54,8 @@ enum Chore {
     Classroom(classroom::Options),
     /// Fuzz the parsers of untrusted input
     Fuzz(fuzz::Options),
+    /// Take the pictures of the dashboard for README and guides; needs root and Chromium
+    Pictures(pictures::Options),
     /// Test a cluster in containers, with a real Docker engine; needs root
     Docker(systems::Options),
     /// Compare jobs in images with those of real engines, Docker and Podman; needs root
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Chore::Soak(options) => soak::run(&options),
         Chore::Classroom(options) => classroom::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
+        Chore::Pictures(options) => pictures::run(&options),
         Chore::Docker(options) => systems::docker(&options),
         Chore::Images(options) => images::run(&options),
         Chore::Vm(options) => systems::vm(&options),

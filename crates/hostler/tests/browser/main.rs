@@ -5,6 +5,7 @@
 
 mod browser;
 mod charts;
+mod pictures;
 mod relay;
 mod scene;
 mod submit;
