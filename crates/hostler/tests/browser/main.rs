@@ -150,6 +150,7 @@ fn actions_work_with_and_without_scripts_and_ask_before_they_destroy() {
         let jobs: Vec<String> =
             (0..2).map(|_| scene.cluster.ok(&["run", "--detach", "--hold", "-m", "16M", "--", "true"])).collect();
         visit.open("/jobs");
+        assert!(!browser.text().contains("Checked jobs"), "the actions appear with the first check");
         for job in &jobs {
             browser.find(&format!("input[name=job][value='{job}']")).click();
         }
@@ -166,7 +167,8 @@ fn actions_work_with_and_without_scripts_and_ask_before_they_destroy() {
         browser.wait_for("new disk");
         assert!(scene.cluster.ok(&["nodes"]).contains("drain"));
         browser.press("Resume");
-        browser.wait_for("up");
+        let is_back = || (!scene.cluster.ok(&["nodes"]).contains("drain")).then_some(());
+        hostler_testkit::wait_until("the node is no longer drained", 60, is_back);
         visit.end();
     }
 }
