@@ -64,7 +64,6 @@ pub fn not_text(error: &Error, args: &[OsString]) -> Option<Failure> {
     (error.kind() == ErrorKind::InvalidUtf8).then(|| {
         Failure::usage(format!("the argument {argument:?} is not UTF-8 text"))
             .hint("if it is the name of a file, rename the file, or name its folder instead")
-            .hint("`hostler exec` passes on any bytes to a command")
     })
 }
 

@@ -155,7 +155,7 @@ fn command_tip(word: &str) -> Option<&'static str> {
     Some(match word {
         "ps" | "ls" | "list" | "queue" | "squeue" => "`hostler jobs` lists jobs",
         "task" | "tasks" | "show" | "describe" => "`hostler job 12` shows a job, `hostler job 12_3` a task of an array",
-        "status" | "top" | "sinfo" | "env" => {
+        "status" | "top" | "sinfo" => {
             "`hostler info` shows the cluster, `hostler jobs` all jobs, `hostler job ID` one job"
         }
         "stat" | "stats" | "usage" | "accounting" | "sacct" | "sstat" => {
@@ -167,7 +167,7 @@ fn command_tip(word: &str) -> Option<&'static str> {
         "stop" | "shutdown" => "`hostler down` stops the cluster on this machine, `hostler cancel` ends a job",
         "kill" | "scancel" | "abort" | "terminate" => "`hostler cancel` ends jobs",
         "rm" | "delete" | "del" | "remove" | "clean" | "purge" | "prune" | "reset" | "forget" | "clear" => {
-            "`hostler cancel` ends jobs; ended jobs go by themselves after the setting `retention`"
+            "`hostler cancel` ends jobs; ended jobs are deleted after the time in the setting `retention`"
         }
         "pause" | "stash" | "suspend" => "`hostler hold` keeps waiting jobs from starting",
         "resume" | "unpause" | "enqueue" | "unhold" => {
@@ -337,7 +337,7 @@ mod tests {
             let error = Arguments::try_parse_from(&words).expect_err("not text");
             let failure = not_text(&error, &words).expect(expected);
             assert_eq!(failure.summary(), format!("the argument \"{expected}\" is not UTF-8 text"));
-            assert!(failure.render().contains("hostler exec"), "{}", failure.render());
+            assert!(failure.render().contains("rename the file"), "{}", failure.render());
         }
         let words = ["hostler", "frobnicate"].map(OsString::from);
         let other = Arguments::try_parse_from(&words).expect_err("no such command");
@@ -364,8 +364,8 @@ mod tests {
             ("hostler priority 1 5", "tip: `hostler update JOB --priority N`"),
             ("hostler slurm import f", "tip: `hostler import slurm`"),
             ("hostler output-log 1", "tip: `hostler logs`"),
-            ("hostler delete 83", "ended jobs go by themselves after the setting `retention`"),
-            ("hostler clean", "ended jobs go by themselves"),
+            ("hostler delete 83", "ended jobs are deleted after the time in the setting `retention`"),
+            ("hostler clean", "ended jobs are deleted"),
             ("hostler job cancel 1", "tip: commands for jobs stand alone: `hostler cancel 1`"),
             ("hostler task wait 1 --each", "`hostler wait 1 --each`"),
             ("hostler job kill 1", "tip: `hostler cancel` ends jobs"),

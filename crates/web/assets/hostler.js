@@ -249,7 +249,8 @@ function offerNotice() {
   if (isAsked) button.textContent = "You will be notified";
   if (!isAsked || !isOver) return;
   sessionStorage.removeItem(noticeOf(button));
-  new Notification(document.title);
+  // Browsers on phones show notifications only of installed applications.
+  try { new Notification(document.title); } catch { say(document.title); }
 }
 offerNotice();
 document.addEventListener("click", async (event) => {

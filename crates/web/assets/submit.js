@@ -335,7 +335,7 @@ async function upload(entries, report) {
   if (items.length === 0) throw new Error("There is no file to upload.");
   // An archive often has one folder, in which everything is.
   const top = `${items[0].path.split("/")[0]}/`;
-  if (archive.files.length > 0 && items.every((it) => it.path.startsWith(top))) {
+  if (archive.files.length > 0 && !["/", "./", "../"].includes(top) && items.every((it) => it.path.startsWith(top))) {
     for (const item of items) item.path = item.path.slice(top.length);
   }
   items = items.filter((it) => !isLeftOut(it.path, new Set()));

@@ -89,7 +89,7 @@ fn range(text: &str) -> Option<Word> {
 pub(crate) fn job_name(text: &str) -> Result<String, &'static str> {
     match text.parse() {
         Ok(Word::Name(name)) => Ok(name),
-        _ => Err("commands take this for ids or for your newest job, not for a name; add a letter, e.g. run-5"),
+        _ => Err("commands would read this name as an id, a range or `last`; add a letter, e.g. run-5"),
     }
 }
 

@@ -66,7 +66,7 @@ pub(crate) async fn show(frame: Frame) -> Result<Html<String>, Refused> {
         array = job.summary.array.as_ref().map(ToString::to_string).unwrap_or_default();
         sources = of_job(&frame, &job).await?;
     }
-    page(frame, values, array, sources, None, None).await.map(|page| render(&page))
+    page(frame, values, array, sources, None, None, new_key()).await.map(|page| render(&page))
 }
 
 /// What an earlier job ran.
@@ -92,6 +92,7 @@ async fn page(
     sources: Sources,
     estimate: Option<DryRunView>,
     error: Option<String>,
+    key: String,
 ) -> Result<Page, Refused> {
     let Info { capacity, .. } = frame.api.get("/info").await?;
     let mut free = vec![
@@ -109,7 +110,7 @@ async fn page(
     let label = |it: &PartitionView| format!("{}: {} of {} CPUs free", it.name, it.cpus_free, it.cpus);
     values.partitions.extend(partitions.iter().map(|it| (it.name.to_string(), label(it))));
     let estimate = estimate.map(|view| Estimate { at: view.starts_at.map(|at| frame.full(at)), view });
-    Ok(Page { frame, values, sources, array, free, estimate, error, key: new_key() })
+    Ok(Page { frame, values, sources, array, free, estimate, error, key })
 }
 
 /// `POST /submit`. With the field `try`, the page only says when the job would start.
@@ -140,7 +141,9 @@ pub(crate) async fn submit(frame: Frame, fields: Fields) -> Response {
         Outcome::Submitted(_) => None,
     });
     let (status, error) = error.unzip();
-    match page(frame, JobFields::sent(&fields), text("array"), sources, estimate, error).await {
+    // If the head's answer was lost, the same form sent again must not submit another job.
+    let key = fields.text("key").map_or_else(new_key, str::to_owned);
+    match page(frame, JobFields::sent(&fields), text("array"), sources, estimate, error, key).await {
         // A question that the head answers with "no" is no failure.
         Ok(page) => (status.filter(|_| !is_try).unwrap_or_default(), render(&page)).into_response(),
         Err(refused) => refused.into_response(),
@@ -212,7 +215,10 @@ impl Job {
         if let Some((name, text)) = &self.script {
             folder::store_file(&frame.api, name, text).await?;
         }
-        frame.api.post("/jobs", &SubmitRequest { key: key.to_owned(), spec: self.spec, wait_ms: None }).await
+        // A form that the reader has changed and sends again is another job.
+        let spec = serde_json::to_vec(&self.spec).expect("a submission is valid JSON");
+        let key = format!("{key}-{}", folder::digest_of(&spec).short());
+        frame.api.post("/jobs", &SubmitRequest { key, spec: self.spec, wait_ms: None }).await
     }
 }
 
