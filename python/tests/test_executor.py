@@ -317,7 +317,7 @@ def test_map_with_buffersize_reads_inputs_as_results_are_taken(executor: hostler
 
 def test_values_of_variables_are_on_no_command_line(client: hostler.Client) -> None:
     # Also a variable that the commands on this machine would use.
-    variables = {"API_TOKEN": f"secret-{os.getpid()}", "HOME": "/nonexistent"}
+    variables = {"API_TOKEN": f"secret-{os.getpid()}", "HOME": "/nonexistent", "LATIN": "caf\udce9"}
     with hostler.Executor(1, env=variables, client=client, cpus=1, memory="300M") as executor:
         assert executor.submit(lambda: [os.environ[name] for name in variables]).result(60) == [*variables.values()]
         lines = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout

@@ -17,6 +17,7 @@ use jiff::civil::DateTime;
 use jiff::{ToSpan, Zoned};
 use serde::{Deserialize, Serialize};
 
+use crate::commands::target::{derived_name, job_name};
 use crate::failure::Failure;
 use crate::output;
 
@@ -190,7 +191,7 @@ pub(crate) struct JobFlags {
     pub(crate) begin: Option<BeginTime>,
 
     /// Name of the job [default: the name of the folder or program]
-    #[arg(long, value_name = "NAME", value_parser = crate::commands::target::job_name)]
+    #[arg(long, value_name = "NAME", value_parser = job_name)]
     pub(crate) name: Option<String>,
 
     /// Run the job again from the start if one of its nodes is lost
@@ -468,15 +469,6 @@ impl JobFlags {
     }
 }
 
-/// A valid job's name from the name of a folder or a program. Leading dashes go too, because `hostler jobs --name` would
-/// take them for a flag.
-pub(crate) fn derived_name(from: &str) -> String {
-    let is_bad = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
-    let clean = from.replace(is_bad, "_");
-    let clean: String = clean.trim().trim_start_matches('-').chars().take(MAX_NAME_CHARACTERS).collect();
-    if clean.is_empty() { "job".to_owned() } else { clean }
-}
-
 /// Parses the values of all `--tag` flags.
 fn labels(all: &[String]) -> Result<Option<Labels>, Failure> {
     let mut labels = Labels::new();
@@ -568,35 +560,6 @@ mod tests {
     fn spec(line: &str) -> Submission {
         let work = Work::command(["true"], "/");
         parse(line).expect(line).spec(work, "true", Environment::new()).expect(line)
-    }
-
-    #[test]
-    fn derived_names_follow_the_rules_for_names() {
-        let not_text: std::ffi::OsString = std::os::unix::ffi::OsStringExt::from_vec(b"caf\xe9".to_vec());
-        for (from, expected) in [
-            ("train", "train"),
-            ("my project", "my project"),
-            ("Größe 大", "Größe 大"),
-            ("a\tb", "a_b"),
-            ("a\nb\r", "a_b_"),
-            ("\u{1b}[31mred", "_[31mred"),
-            ("\u{85}", "_"),
-            (&not_text.to_string_lossy(), "caf_"),
-            ("-rf", "rf"),
-            ("--", "job"),
-            ("", "job"),
-            (" ", "job"),
-        ] {
-            assert_eq!(derived_name(from), expected, "{from:?}");
-        }
-        assert_eq!(derived_name(&"é".repeat(300)), "é".repeat(255));
-        let flags = parse("").expect("no flags");
-        let work = Work::command(vec!["true".to_owned()], "/".to_owned());
-        let spec = flags.spec(work.clone(), "a\tb", Environment::new()).expect("a job");
-        assert_eq!(&*spec.name, "a_b");
-        // The head refuses a name that the user gave and that breaks the rules.
-        let flags = JobFlags { name: Some("a\tb".to_owned()), ..flags };
-        assert_eq!(&*flags.spec(work, "x", Environment::new()).expect("a job").name, "a\tb");
     }
 
     #[test]
@@ -693,5 +656,16 @@ mod tests {
             assert!(parse(line).is_err(), "{line}");
         }
         assert!(variable("=x").is_err() && variable("HOSTLER_TEST_SURELY_NOT_SET").is_err());
+    }
+
+    #[test]
+    fn jobs_without_a_name_get_a_derived_one() {
+        let flags = parse("").expect("no flags");
+        let work = Work::command(vec!["true".to_owned()], "/".to_owned());
+        let spec = flags.spec(work.clone(), "a\tb", Environment::new()).expect("a job");
+        assert_eq!(&*spec.name, "a_b");
+        // The head refuses a name that the user gave and that breaks the rules.
+        let flags = JobFlags { name: Some("a\tb".to_owned()), ..flags };
+        assert_eq!(&*flags.spec(work, "x", Environment::new()).expect("a job").name, "a\tb");
     }
 }

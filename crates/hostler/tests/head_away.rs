@@ -220,6 +220,15 @@ fn restored_head_uses_no_id_again_and_keeps_runs_that_it_does_not_know() {
     kill_child(agent);
 }
 
+/// Ends a loop when it goes, also if the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn nothing_is_lost_or_doubled_when_the_program_and_the_address_change_under_load() {
     let programs = tempfile::tempdir().expect("a temporary directory");
@@ -242,6 +251,7 @@ fn nothing_is_lost_or_doubled_when_the_program_and_the_address_change_under_load
             let until_over = || (!is_over.load(Ordering::Relaxed)).then(submit);
             std::iter::from_fn(until_over).collect()
         });
+        let over = Over(&is_over);
         let away = Duration::from_secs(6);
 
         // A package manager puts the new program in the place of the old one.
@@ -272,7 +282,7 @@ fn nothing_is_lost_or_doubled_when_the_program_and_the_address_change_under_load
             assert_eq!(joined.code, 0, "{joined:?}");
             real.wait_for_node(node, "up");
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         submitting.join().expect("each submission is acknowledged")
     });
     assert!(acknowledged.len() > 5, "{acknowledged:?}");

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hostler_core::agent::RunLaunch;
-use hostler_model::{Environment, JobSpec, NodeName, PartitionName, Work};
+use hostler_model::{Environment, JobSpec, NodeName, PartitionName, Work, text_of};
 use hostler_proto::link::{Gang, Peer};
 use hostler_shepherd::ranks;
 use hostler_slurm::container_options::{PREFERRED, is_preferred};
@@ -61,7 +61,7 @@ pub(crate) fn environment(
         all.extend(of_image(image));
     } else if matches!(spec.work, Work::Project { .. }) || spec.environment.is_empty() {
         let inherited = if account.is_some() { &OF_THE_NODE[..] } else { &INHERITED[..] };
-        all.extend(inherited.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))));
+        all.extend(inherited.iter().filter_map(|name| Some(((*name).to_owned(), text_of(std::env::var_os(name)?)))));
     }
     all.extend(spec.environment.clone());
     if let Some(image) = image.filter(|_| is_slurm_job(spec)) {

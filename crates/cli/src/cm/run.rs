@@ -10,10 +10,11 @@ use hostler_proto::settings::SettingSource;
 use super::Tool;
 use crate::commands::run::{Attended, own_directory, own_environment, own_umask};
 use crate::commands::submit::announce;
+use crate::commands::target::derived_name;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{derived_name, words};
+use crate::flags::words;
 use crate::passed_on::PassedOn;
 
 /// Default memory per node, in bytes.

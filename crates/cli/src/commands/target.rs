@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use hostler_model::{JobId, ParseError, TaskId};
+use hostler_model::{JobId, MAX_JOB_NAME_CHARACTERS, ParseError, TaskId};
 
 /// The job or array task that a command shows or changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +105,19 @@ impl fmt::Display for Word {
     }
 }
 
+/// A valid job's name from the name of a folder or a program. Leading dashes go too, because `hostler jobs --name` would
+/// take them for a flag. A name that commands would read as an id gets a prefix.
+pub(crate) fn derived_name(from: &str) -> String {
+    let is_bad = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
+    let clean = from.replace(is_bad, "_");
+    let clean: String = clean.trim().trim_start_matches('-').chars().take(MAX_JOB_NAME_CHARACTERS).collect();
+    match clean.as_str() {
+        "" => "job".to_owned(),
+        name if job_name(name).is_err() => format!("job-{clean}").chars().take(MAX_JOB_NAME_CHARACTERS).collect(),
+        _ => clean,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,5 +162,29 @@ mod tests {
         for text in ["", "a", "12_", "_3", "12_3_4", "-1"] {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn derived_names_follow_the_rules_for_names() {
+        let not_text: std::ffi::OsString = std::os::unix::ffi::OsStringExt::from_vec(b"caf\xe9".to_vec());
+        for (from, expected) in [
+            ("train", "train"),
+            ("my project", "my project"),
+            ("Größe 大", "Größe 大"),
+            ("a\tb", "a_b"),
+            ("a\nb\r", "a_b_"),
+            ("\u{1b}[31mred", "_[31mred"),
+            ("\u{85}", "_"),
+            (&not_text.to_string_lossy(), "caf_"),
+            ("-rf", "rf"),
+            ("2026", "job-2026"),
+            ("last", "job-last"),
+            ("--", "job"),
+            ("", "job"),
+            (" ", "job"),
+        ] {
+            assert_eq!(derived_name(from), expected, "{from:?}");
+        }
+        assert_eq!(derived_name(&"é".repeat(300)), "é".repeat(255));
     }
 }

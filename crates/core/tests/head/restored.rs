@@ -74,9 +74,9 @@ fn node_that_has_returned_to_a_head_stays_up() {
         let mut head = Head::new();
         head.hello("n1", 1, "boot", vec![]);
         if has_reloaded {
-            head.reload()
+            head.reload();
         } else {
-            head.restart()
+            head.restart();
         }
         head.pass_ms(1_000);
         head.hello("n1", 2, "boot", vec![]);
