@@ -72,8 +72,8 @@ fn unfit_file(name: &str, word: &OsStr) -> Option<String> {
         true => format!(", or `hostler run --script {word}`"),
         false => String::new(),
     };
-    let here = if word.contains('/') { "" } else { "./" };
-    Some(format!("note: the file `{word}` is not executable; write `chmod +x {word}` and then {here}{word}{script}"))
+    let then = if word.contains('/') { String::new() } else { format!(" and then ./{word}") };
+    Some(format!("note: the file `{word}` is not executable; write `chmod +x {word}`{then}{script}"))
 }
 
 fn is_option(word: &str) -> bool {

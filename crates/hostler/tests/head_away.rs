@@ -244,7 +244,9 @@ fn nothing_is_lost_or_doubled_when_the_program_and_the_address_change_under_load
     let (home, address) = (&real.home, real.address.as_str());
     let submit = || {
         sleep(Duration::from_millis(200));
-        home.ok(&["--head", address, "run", "--detach", "-m", "16M", "--priority", "1", "--", "sh", "-c", &noting])
+        let to_head = ["--head", address, "--wait-for-head", "2m"];
+        let run = ["run", "--detach", "-m", "16M", "--priority", "1", "--", "sh", "-c", &noting];
+        home.ok(&[&to_head[..], &run].concat())
     };
     let acknowledged: Vec<String> = std::thread::scope(|scope| {
         let submitting = scope.spawn(|| {

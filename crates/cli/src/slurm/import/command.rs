@@ -62,7 +62,7 @@ fn user(AddUser { name, role, groups, .. }: &AddUser) -> String {
         false => text.to_owned(),
     };
     let row = format!("{},,{role},{}", field(name.as_str()), field(&groups.join(";")));
-    format!("printf '%s\\n' {} | hostler configure user import /dev/stdin", quote(&row))
+    format!("printf '%s\\n' {} | hostler configure user import --no-header /dev/stdin", quote(&row))
 }
 
 fn of_quota(words: &[&str], changed: &Quota) -> String {

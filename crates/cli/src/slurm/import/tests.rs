@@ -501,7 +501,7 @@ fn assigned_features_and_roles_are_kept() {
     assert_eq!(
         commands,
         [
-            "printf '%s\\n' 'ada,,admin,\"lab;staff\"' | hostler configure user import /dev/stdin",
+            "printf '%s\\n' 'ada,,admin,\"lab;staff\"' | hostler configure user import --no-header /dev/stdin",
             "hostler configure partition add p --nodes n1",
             "hostler node set n1 --features rack-2,ssd --weight 5",
         ]
