@@ -18,7 +18,7 @@ pub struct Failure {
     code: Option<String>,
     pub exit: u8,
     output: Option<OutputError>,
-    /// Whether the person decided against the action, which is no error.
+    /// Whether the user answered "no" when asked to confirm; this is not shown as an error.
     is_declined: bool,
 }
 

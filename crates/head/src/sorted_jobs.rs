@@ -46,7 +46,7 @@ fn compare(state: &State, order: JobOrder, one: &Job, other: &Job) -> Ordering {
         JobOrder::Newest => other.id.cmp(&one.id),
         JobOrder::Oldest => Ordering::Equal,
         JobOrder::Queue => {
-            // A held job is not the next to start, whatever its priority.
+            // Held jobs come last, whatever their priority, because they cannot start.
             let place = |job: &Job| (has_no_place(job), has_no_place(job) && job.held);
             place(one).cmp(&place(other)).then_with(|| priority(one).cmp(&priority(other)))
         }

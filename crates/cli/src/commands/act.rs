@@ -561,7 +561,8 @@ fn counted(targets: &[Target], count: usize) -> String {
     }
 }
 
-/// The state of what an action was applied to. The answer tells that of the job, so a cancelled task of an array is read.
+/// The state of the job or task after an action. The head answers with the job's state, so this asks for that of a cancelled
+/// task.
 async fn state_after(client: &Client, target: Target, action: JobAction, job: &JobSummary) -> JobState {
     let Some(index) = target.index.filter(|_| action == JobAction::Cancel) else { return job.state };
     match client.task(TaskId { job: target.job, index }, Duration::ZERO).await {

@@ -12,8 +12,8 @@ const COLUMNS: [&str; 5] = ["name", "uid", "role", "groups", "ssh key"];
 /// What separates columns. Spreadsheets choose by the language of the system.
 const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
 
-/// Parses a roster, which begins with column names unless `is_bare`. Returns the users with their line numbers, and the
-/// problems with theirs.
+/// Parses a roster, which begins with column names unless `is_bare`. Returns the users with their line numbers, and
+/// the problems, each with its line.
 pub(super) fn read(text: &str, is_bare: bool) -> (Vec<(usize, AddUser)>, Vec<String>) {
     let text = text.trim_start_matches('\u{feff}');
     let mut users = Vec::new();
