@@ -435,7 +435,7 @@ impl Keeper {
                     connection.send(&wire::refused_frame(&reason));
                 }
             }
-            (Request::SignalRun(signal), _) => run.signal_members(&signal),
+            (Request::SignalRun(signal), _) => run.signal_members(signal),
             (Request::ChangeLimit(limit), _) => run.change_limit(limit),
             (Request::Terminate(terminate), _) => run.terminate(terminate, self.leaf.as_ref()),
             (Request::Launch(_), _) => connection.send(&wire::refused_frame("another run is in progress")),

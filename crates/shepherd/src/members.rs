@@ -89,6 +89,14 @@ pub(crate) fn signal_some(main: u32, has_steps: bool, in_sandbox: bool, signal: 
     });
 }
 
+/// Whether a process has a child that executes another program than it does. A new child executes its parent's, and would pass
+/// a signal to its parent's handlers.
+pub(crate) fn has_started_another(parent: u32) -> bool {
+    let program = |pid: u32| fs::read_link(format!("/proc/{pid}/exe"));
+    let own = program(parent).ok();
+    children(parent).into_iter().any(|child| program(child).map_or(true, |its| Some(its) != own))
+}
+
 /// Whether a process is in the process group of a step: a group whose leader the step host started.
 fn is_below_step(pid: u32, host: u32, host_group: u32) -> bool {
     let Some(group) = process::stat(pid).map(|stat| stat.group) else { return false };

@@ -38,6 +38,12 @@ const KILL_ROUND: Duration = Duration::from_millis(20);
 /// or end. With limits below twice that, half of the limit.
 const PREPARATION: Duration = Duration::from_secs(2);
 
+/// Longest time from the start of a run for which a signal waits until its step host has started the program.
+const HOST_START: Duration = Duration::from_secs(10);
+
+/// Interval of checks whether the step host has started the program, while a signal waits.
+const HOST_ROUND: Duration = Duration::from_millis(20);
+
 /// Interval of checks of the output size.
 const OUTPUT_ROUND: Duration = Duration::from_secs(1);
 
@@ -65,6 +71,8 @@ pub(crate) struct Run {
     next_output_check: Option<Instant>,
     /// Whether the signal before the time limit was sent.
     limit_signal_sent: bool,
+    /// Signals that came before there was a program to get them.
+    early_signals: Vec<RunSignal>,
     recording: bool,
     /// How the program of a sandbox ends; `child` is then the init process.
     program: Option<ProgramEnd>,
@@ -171,6 +179,7 @@ impl Run {
             has_peak: start.has_peak,
             next_output_check,
             limit_signal_sent: false,
+            early_signals: Vec::new(),
             recording: false,
             program: start.program,
         }
@@ -199,11 +208,24 @@ impl Run {
             .map_err(|error| format!("cannot send signal {signal}: {}", sys::explain(&error)))
     }
 
-    /// Sends a signal to processes of the run.
-    pub(crate) fn signal_members(&self, signal: &RunSignal) {
-        if let Some(main) = self.main_program() {
-            members::signal_some(main, self.options.has_steps, self.program.is_some(), signal);
+    /// Sends a signal to processes of the run, as soon as there are such processes.
+    pub(crate) fn signal_members(&mut self, signal: RunSignal) {
+        self.early_signals.push(signal);
+        self.send_early_signals(Instant::now());
+    }
+
+    fn send_early_signals(&mut self, now: Instant) {
+        let is_early = now < self.started_at + HOST_START && !self.program_has_started();
+        if let Some(main) = self.main_program().filter(|_| !is_early) {
+            for signal in self.early_signals.drain(..) {
+                members::signal_some(main, self.options.has_steps, self.program.is_some(), &signal);
+            }
         }
+    }
+
+    /// Whether the run's program has started; false also if a step host has not started its own program or a step yet.
+    fn program_has_started(&self) -> bool {
+        self.main_program().is_some_and(|main| !self.options.has_steps || members::has_started_another(main))
     }
 
     /// The process of the program, which in a sandbox is not this process's child.
@@ -304,6 +326,9 @@ impl Run {
     /// Performs the steps that are due at `now`.
     pub(crate) fn advance(&mut self, now: Instant, leaf: Option<&Leaf>) {
         self.limit_output(now, leaf);
+        if !self.early_signals.is_empty() {
+            self.send_early_signals(now);
+        }
         if self.main_has_ended() {
             self.end_leftovers(now, leaf);
         } else {
@@ -328,7 +353,8 @@ impl Run {
             EndingStep::NotEnding => self.next_limit_signal().or_else(|| self.time_limit_end()),
             EndingStep::GivenUp => return None,
         };
-        [next, self.next_output_check].into_iter().flatten().min()
+        let early = (!self.early_signals.is_empty() && self.child.is_some()).then(|| Instant::now() + HOST_ROUND);
+        [next, self.next_output_check, early].into_iter().flatten().min()
     }
 
     fn time_limit_end(&self) -> Option<Instant> {
@@ -352,7 +378,7 @@ impl Run {
         }
         if self.next_limit_signal().is_some_and(|at| now >= at) {
             self.limit_signal_sent = true;
-            if let Some((signal, _)) = &self.options.limit_signal {
+            if let Some((signal, _)) = self.options.limit_signal.clone() {
                 self.signal_members(signal);
             }
         }

@@ -65,6 +65,24 @@ fn signal_that_is_due_at_the_start_finds_a_program_that_handles_it() {
 }
 
 #[test]
+fn signal_before_a_step_host_has_started_the_program_reaches_the_program() {
+    let dir = directory();
+    // The shell stands for a host that takes long to start, since it starts nothing before the file exists.
+    let host = "touch up; until [ -e go ]; do :; done; sh -c 'echo program; exec sleep 600'; echo host";
+    let mut launch = script(dir.path(), host);
+    launch.options.has_steps = true;
+    let mut shepherd = start_run(&launch);
+    eventually("the host runs", || dir.path().join("up").exists());
+    for to in [Members::Program, Members::Steps] {
+        shepherd.signal_run(&RunSignal { signal: libc::SIGTERM, to }).expect("the shepherd runs");
+    }
+    shepherd.status().expect("the shepherd has read the signals");
+    fs::write(dir.path().join("go"), "").expect("the directory is writable");
+    assert_eq!(finish(&mut shepherd, dir.path()).status, Status::Exited { code: 0 });
+    assert!(["program\nhost\n", "host\n"].contains(&stdout(dir.path()).as_str()), "{}", stdout(dir.path()));
+}
+
+#[test]
 fn job_that_handles_term_keeps_its_exit_code() {
     let dir = directory();
     let mut launch = script(dir.path(), "trap 'echo saved; exit 5' TERM; while :; do sleep 0.05; done");
