@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use hostler_model::{Constraint, Feature, NodeName, Timestamp};
+use hostler_model::{Constraint, Feature, NodeName, Rank, RankValue, Timestamp};
 
 use crate::dice::Dice;
 use crate::{Calls, Load, Member, MemberId, Node, Policy, Presence};
@@ -27,6 +27,8 @@ pub struct Needs {
     /// The overhead of running the command on another node, in thousandths of its run time: see
     /// [`crate::Estimate::overhead`].
     pub way: u64,
+    /// Replaces [`Policy::rank`].
+    pub rank: Option<Rank>,
 }
 
 /// A node that can run the command, with its score.
@@ -84,6 +86,8 @@ pub enum Unfit {
     Features,
     /// The node has only this many bytes of available memory.
     Memory(u64),
+    /// The rank expression has this value, which is not a number from zero.
+    Rank(String),
 }
 
 /// Which nodes can run a command, with their scores, and why the others cannot.
@@ -133,22 +137,23 @@ pub fn explain<'a>(
 }
 
 /// A candidate while candidates are sorted. The struct is small, since there may be thousands.
-struct Rank<'a> {
+struct Fit<'a> {
     /// The score, with margin and overhead unless the node is the local one, and random bits to break ties.
     key: (u64, u64),
     member: &'a Member,
     load: &'a Load,
     in_flight: u64,
     is_local: bool,
+    score: Score,
 }
 
-impl Rank<'_> {
-    fn candidate(&self, policy: &Policy) -> Candidate {
+impl Fit<'_> {
+    fn candidate(&self) -> Candidate {
         Candidate {
             id: self.member.id,
             name: self.member.name.clone(),
             is_local: self.is_local,
-            score: score(self.load, self.in_flight, policy),
+            score: self.score,
             in_flight: self.in_flight,
             load: *self.load,
         }
@@ -156,9 +161,9 @@ impl Rank<'_> {
 }
 
 /// Sorts the best candidates. Among those whose scores nearly equal the best, a random one comes first.
-fn ranked(mut ranks: Vec<Rank<'_>>, most: usize, policy: &Policy, random: u64) -> Vec<Candidate> {
+fn ranked(mut ranks: Vec<Fit<'_>>, most: usize, policy: &Policy, random: u64) -> Vec<Candidate> {
     let Some(best) = ranks.iter().map(|rank| rank.key.0).min() else { return Vec::new() };
-    let is_equal = |rank: &Rank<'_>| rank.key.0 <= best.saturating_add(policy.tie.into());
+    let is_equal = |rank: &Fit<'_>| rank.key.0 <= best.saturating_add(policy.tie.into());
     let equals = ranks.iter().filter(|rank| is_equal(rank)).count();
     let drawn = Dice::new(random).below(equals);
     let first = ranks.iter().enumerate().filter(|(_, rank)| is_equal(rank)).nth(drawn).map_or(0, |(at, _)| at);
@@ -169,7 +174,7 @@ fn ranked(mut ranks: Vec<Rank<'_>>, most: usize, policy: &Policy, random: u64) -
         ranks.truncate(most);
     }
     ranks[1..].sort_unstable_by_key(|rank| rank.key);
-    ranks.iter().map(|rank| rank.candidate(policy)).collect()
+    ranks.iter().map(Fit::candidate).collect()
 }
 
 /// Returns a node's rank for a command, or why the node cannot run it.
@@ -180,7 +185,7 @@ fn judge<'a>(
     calls: &Calls,
     now: Timestamp,
     random: u64,
-) -> Result<Rank<'a>, Unfit> {
+) -> Result<Fit<'a>, Unfit> {
     let member = node.member;
     if needs.not.contains(&member.name) {
         return Err(Unfit::RuledOut);
@@ -214,11 +219,16 @@ fn judge<'a>(
         false if needs.prefer_local => policy.prefer_local_margin,
         false => policy.remote_margin,
     };
-    let way = if node.is_local { 0 } else { needs.way };
-    let scored = score(load, in_flight, policy).total.saturating_mul(1000 + u64::from(margin)) / 1000;
-    let total = scored.saturating_add(way);
+    let rank = needs.rank.as_ref().or(policy.rank.as_ref());
+    // The way is a part of the command's time, and so is only the usual score.
+    let way = if node.is_local || rank.is_some() { 0 } else { needs.way };
+    let score = match rank {
+        None => score(load, in_flight, policy),
+        Some(rank) => ranked_score(rank, load, in_flight, policy)?,
+    };
+    let total = (score.total.saturating_mul(1000 + u64::from(margin)) / 1000).saturating_add(way);
     let chance = Dice::new(random ^ u64::from(member.id.0)).next();
-    Ok(Rank { key: (total, chance), member, load, in_flight, is_local: node.is_local })
+    Ok(Fit { key: (total, chance), member, load, in_flight, is_local: node.is_local, score })
 }
 
 /// An upper limit for a node's CPUs, more than any node has.
@@ -244,6 +254,31 @@ fn score(load: &Load, in_flight: u64, policy: &Policy) -> Score {
     Score { sharing, fullness, pressure, memory, total }
 }
 
+/// Computes the score of a node with a rank expression, whose value replaces the total.
+fn ranked_score(rank: &Rank, load: &Load, in_flight: u64, policy: &Policy) -> Result<Score, Unfit> {
+    let score = score(load, in_flight, policy);
+    let hundredths = |value: u32| f64::from(value) / 100.0;
+    let share = |thousandths: Option<u16>| f64::from(thousandths.unwrap_or(0)) / 1000.0;
+    let value = rank.compute(|value| match value {
+        RankValue::Load => hundredths(load.average),
+        RankValue::Busy => load.busy() as f64 / 100.0,
+        RankValue::Cpus => load.cpus.into(),
+        RankValue::FreeMemory => load.available_memory_mib().into(),
+        RankValue::Memory => load.memory_mib.into(),
+        RankValue::CpuPressure => share(load.pressure.cpu),
+        RankValue::MemoryPressure => share(load.pressure.memory),
+        RankValue::IoPressure => share(load.pressure.io),
+        RankValue::LoadWeight => hundredths(load.load_weight),
+        RankValue::MemoryWeight => hundredths(load.memory_weight),
+        RankValue::UnderWay => in_flight as f64,
+        RankValue::Score => score.total as f64 / 1000.0,
+    });
+    if !(value.is_finite() && value >= 0.0) {
+        return Err(Unfit::Rank(value.to_string()));
+    }
+    Ok(Score { total: (value * 1000.0).round() as u64, ..score })
+}
+
 impl Unfit {
     /// Whether the user did not want this node.
     #[must_use]
@@ -267,6 +302,7 @@ impl fmt::Display for Unfit {
             Self::Closed => f.write_str("the node accepts no commands now"),
             Self::NeverOpen => f.write_str("the node's agent accepts no commands"),
             Self::Features => f.write_str("the node lacks the requested features"),
+            Self::Rank(value) => write!(f, "the rank expression gives {value}, which is not a number from zero"),
             Self::Memory(bytes) => {
                 write!(f, "the node has only {} of available memory", hostler_model::format_bytes(*bytes))
             }

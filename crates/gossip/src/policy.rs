@@ -1,12 +1,16 @@
 //! The policy for comparing nodes, which operators can configure.
 
+use hostler_model::Rank;
 use serde::{Deserialize, Serialize};
 
 /// The weights with which nodes are compared. Scores are thousandths of a command's time on an idle reference node; the
 /// lowest score is best.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
+    /// Replaces the score by an expression.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<Rank>,
     /// Added to the score in proportion to busy CPUs, up to this amount when all are busy.
     pub fullness: u32,
     /// Added to the score in proportion to CPU pressure, up to this amount when all work is stalled.
@@ -36,6 +40,7 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            rank: None,
             fullness: 250,
             cpu_pressure: 500,
             memory_pressure: 1000,

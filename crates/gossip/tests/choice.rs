@@ -105,6 +105,26 @@ fn load_and_memory_weights_apply() {
 }
 
 #[test]
+fn rank_expression_of_a_call_comes_before_that_of_the_policy_and_before_the_score() {
+    let busy = |load: &mut Load| (load.runnable, load.average, load.free_memory_mib) = (20, 300, 15 << 10);
+    let small = |load: &mut Load| load.free_memory_mib = 1 << 10;
+    let scene = Scene::new(2).change(0, busy).change(1, small);
+    assert_eq!(scene.best(), 1);
+    let ranked = |rank: &str| Needs { rank: Some(rank.parse().expect(rank)), ..Needs::default() };
+    assert_eq!(scene.best_with(&ranked("1000 / free_memory")), 0);
+    let policy = Policy { rank: Some("1000 / free_memory".parse().expect("a rank")), ..Policy::default() };
+    let by_policy = |needs: &Needs| {
+        choose(scene.nodes(), needs, &policy, &Calls::default(), NOW, 1).first().expect("a node is suitable").clone()
+    };
+    assert_eq!((by_policy(&Needs::default()).id.0, by_policy(&ranked("load")).id.0), (0, 1));
+    let scores = scene.ranked(&ranked("load * load_weight + 2"), &Calls::default(), 1);
+    assert_eq!(scores.iter().map(|it| it.score.total).collect::<Vec<_>>(), [2000, 5000]);
+    let unfit = scene.unfit(&ranked("load - 1"), &Calls::default());
+    assert_eq!(unfit, [("n1".to_owned(), Unfit::Rank("-1".to_owned()))].into(), "n0 is chosen");
+    assert_eq!(scene.unfit(&ranked("1 / load"), &Calls::default()).len(), 1, "not finite on an idle node");
+}
+
+#[test]
 fn resources_held_by_jobs_count_as_used() {
     let held = |load: &mut Load| load.unallocated_cpus = 0;
     assert_eq!(Scene::new(2).change(0, held).best(), 1);

@@ -28,6 +28,7 @@ mod octets;
 mod partition;
 mod power;
 mod python;
+mod rank;
 mod reason;
 mod resources;
 mod signal;
@@ -66,6 +67,7 @@ pub use power::{Energy, Gauge, Hours, PowerPlan, PowerPolicy, PowerState, PowerT
 pub use python::{PYTHON_INSTALL, PythonVersions, VersionFile};
 pub use reason::{Reason, Shortfall, WakingNode};
 pub use resources::{Offer, Resources};
+pub use rank::{Rank, RankValue};
 pub use signal::{LimitSignal, SignalNumber, SignalTarget};
 pub use surroundings::{MAX_SUBMIT_LINE, Surroundings};
 pub use text::{ParseError, TYPOGRAPHIC_QUOTES, escaped, escaped_html, escaped_lines, plural, quote_advice, shortened};

@@ -301,6 +301,7 @@ mod tests {
             only: Vec::new(),
             not: vec!["n2".parse().expect("a name")],
             prefer_local: true,
+            rank: None,
             mirrors_tree: true,
             explain: false,
         };
@@ -396,6 +397,7 @@ mod tests {
                 only,
                 not,
                 prefer_local: false,
+                rank: None,
                 mirrors_tree: false,
                 explain: false,
             };

@@ -56,6 +56,7 @@ pub fn valid_frames() -> Vec<Vec<u8>> {
         only: vec![node()],
         not: Vec::new(),
         prefer_local: false,
+        rank: None,
         mirrors_tree: true,
         explain: false,
     };

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use hostler_model::{Constraint, NodeName, RunId, WindowSize};
+use hostler_model::{Constraint, NodeName, Rank, RunId, WindowSize};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -116,6 +116,9 @@ pub struct ExecRequest {
     /// Whether to prefer the caller's own node.
     #[serde(default)]
     pub prefer_local: bool,
+    /// Compare the nodes with this expression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<Rank>,
     /// Whether to copy the source tree to the command's node, if this is another node. The caller describes the tree
     /// after the agent has chosen the node.
     #[serde(default)]

@@ -447,6 +447,7 @@ fn needs_of(ask: &ExecRequest) -> Needs {
         not: ask.not.iter().cloned().collect(),
         prefer_local: ask.prefer_local,
         way: 0,
+        rank: ask.rank.clone(),
     }
 }
 

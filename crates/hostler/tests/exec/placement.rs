@@ -113,6 +113,16 @@ fn explain_and_where_report_the_choice_of_a_node() {
     assert_eq!(choice["unfit"][0], serde_json::json!(["n3", "the node is excluded"]), "{choice}");
     assert!(choice["candidates"][0]["score"].as_u64().is_some_and(|score| score >= 1000), "{choice}");
 
+    let ranked = machines.ok(0, "dsh --explain --json --rank 'cpus + 7 * cpus / cpus'");
+    let ranked: Value = serde_json::from_str(&ranked).expect("JSON");
+    let one = &ranked["candidates"][0];
+    assert!(one["score"].as_u64().is_some_and(|score| score >= 8000 && score % 1000 == 0), "{ranked}");
+    let negative = machines.run(0, "dsh --rank '-cpus' --node n2 true");
+    assert_eq!(negative.code, 125, "{negative:?}");
+    assert!(negative.stderr.contains("is not a number from zero"), "{negative:?}");
+    let wrong = machines.run(0, "dsh --rank 'lod' true");
+    assert!(wrong.code == 2 && wrong.stderr.contains("not lod"), "{wrong:?}");
+
     for (node, place) in [("n1", "here, score"), ("n2", "(score")] {
         let outcome = machines.run(0, &format!("dsh --report --node {node} sh -c 'echo out; exit 3'"));
         assert_eq!((outcome.code, outcome.stdout.as_str()), (3, "out\n"), "{outcome:?}");

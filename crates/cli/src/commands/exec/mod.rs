@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use clap::Args;
-use hostler_model::{Constraint, NodeName};
+use hostler_model::{Constraint, NodeName, Rank};
 use hostler_remote::ExecRequest;
 use hostler_remote::step::RemoteShell;
 
@@ -93,7 +93,7 @@ pub struct Exec {
     /// The command has neither input nor a terminal. At the end, failures are listed and successes are counted on
     /// stderr. The exit code is that of the first node on which the command failed. If a node accepts no commands, e.g. because
     /// it is drained or down, it is named, and the exit code is 125.
-    #[arg(long, conflicts_with_all = ["node", "nodes", "explain", "report", "prefer_local"])]
+    #[arg(long, conflicts_with_all = ["node", "nodes", "explain", "report", "prefer_local", "rank"])]
     all: bool,
 
     /// With --all: only the nodes that accept commands now; others do not count as failures
@@ -105,7 +105,7 @@ pub struct Exec {
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        conflicts_with_all = ["node", "exclude", "explain", "report", "prefer_local"]
+        conflicts_with_all = ["node", "exclude", "explain", "report", "prefer_local", "rank"]
     )]
     nodes: Vec<NodeName>,
 
@@ -142,6 +142,13 @@ struct WhereTo {
     /// Run on this machine unless another node has a much better score
     #[arg(long)]
     prefer_local: bool,
+
+    /// Choose the node with the lowest value of this expression, e.g. 'load * load_weight' or '1 / free_memory'
+    ///
+    /// Names: load, busy, cpus, free_memory and memory in MiB, cpu_pressure, memory_pressure, io_pressure, load_weight,
+    /// memory_weight, under_way, score. Operators: + - * / ( ) min(a, b) max(a, b).
+    #[arg(long, value_name = "EXPRESSION", allow_hyphen_values = true)]
+    rank: Option<Rank>,
 }
 
 /// Run a command now on the best node, like `hostler exec`
@@ -259,6 +266,7 @@ impl Exec {
             only: self.where_to.node.clone(),
             not: self.where_to.exclude.clone(),
             prefer_local: self.where_to.prefer_local,
+            rank: self.where_to.rank.clone(),
             mirrors_tree: self.mirror.is_some(),
             explain: self.explain,
         })
