@@ -184,7 +184,7 @@ impl Client {
 
     /// Creates a join code for a node of this name.
     pub async fn invite(&self, node: &NodeName) -> Result<Invitation, ClientError> {
-        self.invite_as(&Invite { node: Some(node.clone()), address: None }).await
+        self.invite_as(&Invite { node: Some(node.clone()), ..Invite::default() }).await
     }
 
     /// Creates a join code, optionally with a name and an address.

@@ -4,13 +4,15 @@
 //! ([`crate::failures`]). An error never reveals which part of a code is wrong, so a stranger learns nothing about
 //! existing codes.
 //!
-//! Invitations are kept in memory and use the monotonic clock. A restart of the head deletes them.
+//! Invitations of single machines are kept in memory and use the monotonic clock. A restart of the head deletes them. The code of
+//! a partition is valid for days and for many machines, so it is a part of the state and uses the wall clock.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hostler_model::{Digest, NodeName};
+use hostler_core::head::{PoolCode, State};
+use hostler_model::{Digest, NodeName, NodePatterns, PartitionName, WallTime, format_ms};
 use hostler_snapshot::chunk::digest_of;
 
 use crate::names::random_name;
@@ -19,6 +21,50 @@ const INVITATION_TTL: Duration = Duration::from_secs(3600);
 
 /// Maximum number of open invitations. At the maximum, a new invitation replaces the oldest.
 const MAX_INVITATIONS: usize = 10_000;
+
+/// Default validity of a partition's code.
+const POOL_CODE_MS: u64 = 7 * 24 * 3600 * 1000;
+
+/// Longest validity of a partition's code.
+const LONGEST_POOL_CODE_MS: u64 = 366 * 24 * 3600 * 1000;
+
+/// A new secret for a partition's code, and the code for the state.
+///
+/// # Errors
+/// If it would be valid for no time, or for longer than [`LONGEST_POOL_CODE_MS`].
+pub(crate) fn pool_code(valid_ms: Option<u64>, now: WallTime) -> Result<(String, PoolCode), String> {
+    let valid_ms = valid_ms.unwrap_or(POOL_CODE_MS);
+    if !(1..=LONGEST_POOL_CODE_MS).contains(&valid_ms) {
+        return Err(format!(
+            "a join code is valid for at most {}, and not for no time",
+            format_ms(LONGEST_POOL_CODE_MS)
+        ));
+    }
+    let secret = random_name();
+    let until = WallTime(now.0.saturating_add_unsigned(valid_ms));
+    Ok((secret.clone(), PoolCode { secret: digest_of(secret.as_bytes()), until }))
+}
+
+/// Admits a machine with the code of a partition; `None` if the code is not that of a partition. The machine may replace a node
+/// that is not connected, such as a virtual machine that was deleted.
+pub(crate) fn by_pool_code(
+    state: &State,
+    candidate: &Candidate<'_>,
+    now: WallTime,
+) -> Option<Result<Ticket, NotInvited>> {
+    let secret = digest_of(candidate.secret.as_bytes());
+    let is_valid = |code: &PoolCode| code.secret == secret && now < code.until;
+    let partition = state.partitions.iter().find(|partition| partition.join_code.as_ref().is_some_and(is_valid))?;
+    let Some(node) = candidate.node.or(candidate.machine) else { return Some(Err(NotInvited::Nameless)) };
+    let (patterns, name) = (partition.nodes.clone(), partition.name.clone());
+    Some(match state.node(node) {
+        _ if !patterns.matches(node) => {
+            Err(NotInvited::NotInPartition { node: node.clone(), partition: name, patterns })
+        }
+        Some(present) if present.link.is_some() => Err(NotInvited::Connected(node.clone())),
+        _ => Ok(Ticket { node: node.clone(), may_replace: true }),
+    })
+}
 
 /// Open invitations.
 #[derive(Default)]
@@ -50,12 +96,12 @@ pub(crate) struct Candidate<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) node: NodeName,
-    /// Whether the invitation was made for this node name.
-    pub(crate) is_for_this_node: bool,
+    /// Whether the machine may replace an existing node of that name.
+    pub(crate) may_replace: bool,
 }
 
 /// Why a machine may not join. The error does not reveal which part of the code is wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotInvited {
     #[error(
         "the join code is not valid for this machine: it is unknown, older than an hour, already used, or for another node"
@@ -64,6 +110,12 @@ pub(crate) enum NotInvited {
     /// The code is valid, but neither the code nor the request contains a usable node name.
     #[error("neither the join code nor the request contains a node name")]
     Nameless,
+    /// The code is that of a partition.
+    #[error("this join code is for the nodes {patterns} of partition {partition}, not for {node}")]
+    NotInPartition { node: NodeName, partition: PartitionName, patterns: NodePatterns },
+    /// The code is that of a partition.
+    #[error("node {0} is connected; with the join code of a partition, a machine replaces only a node that is not")]
+    Connected(NodeName),
 }
 
 impl Invitations {
@@ -97,7 +149,7 @@ impl Invitations {
             .ok_or(NotInvited::Wrong)?;
         let node = invited.node.as_ref().or(candidate.node).or(candidate.machine).ok_or(NotInvited::Nameless)?.clone();
         invited.taken_by = Some(candidate.request);
-        Ok(Ticket { node, is_for_this_node: invited.node.is_some() })
+        Ok(Ticket { node, may_replace: invited.node.is_some() })
     }
 
     /// Reverts [`Self::take`]: makes the invitation that this request used valid again.
@@ -148,7 +200,7 @@ mod tests {
             Err(NotInvited::Wrong),
             "the error must not tell that the secret is right"
         );
-        let ticket = Ticket { node: a.clone(), is_for_this_node: true };
+        let ticket = Ticket { node: a.clone(), may_replace: true };
         assert_eq!(take(&all, &secret, None, 1), Ok(ticket.clone()));
         assert_eq!(take(&all, &secret, Some(&a), 1), Ok(ticket.clone()), "the answer may have been lost");
         assert_eq!(take(&all, &secret, Some(&a), 2), Err(NotInvited::Wrong));
@@ -164,9 +216,9 @@ mod tests {
         let secret = all.invite(None);
         let nameless = Candidate { secret: &secret, node: None, machine: None, request: Digest([1; 32]) };
         assert_eq!(all.take(&nameless), Err(NotInvited::Nameless));
-        assert_eq!(take(&all, &secret, Some(&a), 1), Ok(Ticket { node: a, is_for_this_node: false }));
+        assert_eq!(take(&all, &secret, Some(&a), 1), Ok(Ticket { node: a, may_replace: false }));
         let secret = all.invite(None);
-        assert_eq!(take(&all, &secret, None, 1), Ok(Ticket { node: node("machine"), is_for_this_node: false }));
+        assert_eq!(take(&all, &secret, None, 1), Ok(Ticket { node: node("machine"), may_replace: false }));
     }
 
     #[test]

@@ -2,15 +2,17 @@
 //!
 //! No label names a job or a user. Every state is present with 0, so that rules see the first change.
 
+mod pace;
 mod token;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hostler_core::head::{State, TaskChange, TaskCount};
 use hostler_metrics::{Counter, Family, Format, Histogram, Histograms, Info, Registry};
 use hostler_model::{JobState, PartitionName};
 use prometheus_client::encoding::EncodeLabelSet;
 
+pub(crate) use pace::Ends;
 pub(crate) use token::Token;
 
 /// Partition label of jobs without a partition. No partition has this name.
@@ -50,6 +52,8 @@ pub(crate) struct Metrics {
     registry: Registry,
     submitted: Family<InPartition, Counter>,
     ended: Family<TaskLabels, Counter>,
+    /// The ends of tasks that have run, for estimates.
+    ends: Ends,
     waits: Histograms<InPartition>,
     passes: Histogram,
     commits: Histogram,
@@ -64,6 +68,7 @@ impl Metrics {
         let metrics = Self {
             submitted: Family::default(),
             ended: Family::default(),
+            ends: Ends::default(),
             waits: Histograms::new_with_constructor(hostler_metrics::wait_seconds),
             passes: hostler_metrics::work_seconds(),
             commits: hostler_metrics::work_seconds(),
@@ -106,6 +111,11 @@ impl Metrics {
 
     /// Counts what happened to tasks.
     pub(crate) fn count_tasks(&self, TaskCount { partition, what }: &TaskCount) {
+        if let TaskChange::Ended { state, tasks } = *what
+            && state != JobState::Cancelled
+        {
+            self.ends.add(partition.as_ref(), tasks, Instant::now());
+        }
         let partition = partition_label(partition.as_ref());
         match *what {
             TaskChange::Submitted { tasks } => {
@@ -118,6 +128,11 @@ impl Metrics {
                 self.ended.get_or_create(&TaskLabels { partition, state: state.as_str() }).inc_by(tasks);
             }
         }
+    }
+
+    /// The ends of tasks, for the pace at which they end.
+    pub(crate) const fn ends(&self) -> &Ends {
+        &self.ends
     }
 
     pub(crate) fn scheduled(&self, took: Duration) {

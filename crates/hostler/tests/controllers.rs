@@ -100,3 +100,64 @@ fn operators_commands_switch_a_node_and_measure_its_power() {
     let count = |verb: &str| said.lines().filter(|line| *line == verb).count();
     assert_eq!((count("on"), count("off")), (3, 2), "{said}");
 }
+
+/// A cloud: `on` makes a machine from an image with a join code, `off` deletes the machine.
+const CLOUD: &str = "#!/bin/sh\ncd \"$(dirname \"$0\")\"\nm=\"$PWD/machine-$HOSTLER_NODE\"\n\
+    case $1 in\nstatus) [ -e \"$m/pid\" ] && kill -0 \"$(cat \"$m/pid\")\" 2>/dev/null && echo on || echo off;;\n\
+    on) mkdir -m 700 \"$m\" && echo \"$HOSTLER_NODE\" >> booted\n\
+    PROGRAM agent join - --directory \"$m\" --name \"$HOSTLER_NODE\" < image.code > \"$m.log\" 2>&1 || exit 1\n\
+    setsid sh -c 'echo $$ > \"$1/pid\"; exec PROGRAM agent run --directory \"$1\" --root-jobs --shared-machine --cpus 0-1' \
+    sh \"$m\" < /dev/null >> \"$m.log\" 2>&1 &;;\n\
+    off) kill \"$(cat \"$m/pid\")\"; rm -rf \"$m\";;\nesac\n";
+
+#[test]
+fn machines_that_were_never_here_join_with_the_code_of_their_partition() {
+    let head = RealCluster::start(HOSTLER);
+    head.ok(&["configure", "partition", "add", "cloud", "--nodes", "cloud[1-2]"]);
+    let invite = ["node", "invite", "--partition", "cloud"];
+    assert!(head.fails(&[&invite[..], &["--valid-for", "400d"]].concat()).contains("at most 366d"));
+    assert!(head.fails(&["node", "invite", "--partition", "clod"]).contains("no partition clod"));
+    let (old, code) = (head.ok(&invite), head.ok(&[&invite[..], &["--valid-for", "90d"]].concat()));
+    assert!(head.ok(&["configure", "partition", "show", "cloud"]).contains("join code  valid until"));
+    for (code, name, words) in [
+        (&old, "cloud1", "the join code is not valid"),
+        (&code, "cloud3", "for the nodes cloud[1-2] of partition cloud, not for cloud3"),
+    ] {
+        let said = head.join("stranger", code, &["--name", name], |_| {});
+        assert!(said.code != 0 && said.stderr.contains(words), "{said:?}");
+    }
+
+    head.home.write("image.code", format!("{code}\n"));
+    let cloud = head.home.write("cloud", CLOUD.replace("PROGRAM", HOSTLER));
+    std::fs::set_permissions(&cloud, Permissions::from_mode(0o700)).expect("the test owns the file");
+    let commands: String =
+        ["status", "on", "off"].map(|verb| format!("{verb} = [\"{}\", \"{verb}\"]\n", cloud.display())).concat();
+    let node = |name: &str| {
+        format!("[nodes.{name}]\ncpus = 2\nmemory = \"1G\"\n[nodes.{name}.controller]\nkind = \"command\"\n{commands}")
+    };
+    let rules = "idle = \"2s\"\nmin_up = \"0s\"\nwatch = \"500ms\"\npoll = \"1s\"\n";
+    head.home.write("head/power.toml", format!("{rules}{}{}", node("cloud1"), node("cloud2")));
+    wait_for_power(&head, "cloud1", "off");
+    assert_eq!(head.json(&["node", "show", "cloud2"])["cpus"], 2);
+    // The code is valid after a restart of the head, and machines of the same name are made again.
+    for round in 1..=2 {
+        head.kill_head();
+        head.run_head();
+        let job = head.ok(&["run", "--detach", "-c", "2", "-m", "16M", "--", "sh", "-c", "echo $HOSTLER_NODE"]);
+        head.ok(&["wait", &job]);
+        assert!(head.ok(&["logs", &job]).starts_with("cloud"));
+        let booted = std::fs::read_to_string(head.home.path("booted")).expect("a machine was made");
+        assert_eq!(booted.lines().count(), round, "{booted}");
+        let name = booted.lines().last().expect("a line");
+        let taken = head.join("stranger", &code, &["--name", name], |_| {});
+        assert!(taken.stderr.contains(&format!("node {name} is connected")), "{taken:?}");
+        wait_for_power(&head, name, "off");
+        wait_until("the machine to be deleted", 10, || {
+            (!head.home.path(&format!("machine-{name}")).exists()).then_some(())
+        });
+    }
+    head.ok(&["configure", "partition", "set", "cloud", "--end-join-code"]);
+    let ended = head.join("stranger", &code, &["--name", "cloud1"], |_| {});
+    assert!(ended.code != 0 && ended.stderr.contains("the join code is not valid"), "{ended:?}");
+    head.ok(&["node", "remove", "cloud2", "--yes"]);
+}

@@ -63,11 +63,13 @@ pub use node::{Advisory, NodeFacts, NodeState};
 pub use notify::{DestinationName, JobOccasion, Subscription};
 pub use octets::{os_string_of, text_of};
 pub use partition::{ExclusiveRule, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule};
-pub use power::{Energy, Gauge, Hours, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Supply, Watts};
+pub use power::{
+    Energy, Expected, Gauge, Hours, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Supply, Watts,
+};
 pub use python::{PYTHON_INSTALL, PythonVersions, VersionFile};
+pub use rank::{Rank, RankValue};
 pub use reason::{Reason, Shortfall, WakingNode};
 pub use resources::{Offer, Resources};
-pub use rank::{Rank, RankValue};
 pub use signal::{LimitSignal, SignalNumber, SignalTarget};
 pub use surroundings::{MAX_SUBMIT_LINE, Surroundings};
 pub use text::{ParseError, TYPOGRAPHIC_QUOTES, escaped, escaped_html, escaped_lines, plural, quote_advice, shortened};

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{BootId, Digest, Feature, Hardware, ParseError, Resources};
+use crate::{BootId, Digest, Expected, Feature, Hardware, ParseError, Request, Resources};
 
 /// The facts that an agent reports about its node in the hello. The head stores the facts unchanged in its log and
 /// state.
@@ -54,6 +54,14 @@ impl NodeFacts {
     #[must_use]
     pub fn new(boot: &str, resources: Resources) -> Self {
         Self { boot: BootId(boot.to_owned()), resources, ..Self::default() }
+    }
+
+    /// Returns the facts of a machine that has not joined yet. Its agent is expected to run as root and to run every kind of job.
+    #[must_use]
+    pub fn expected(of: Expected) -> Self {
+        let request = Request { cpus: of.cpus, memory_bytes: of.memory_bytes, ..Request::default() };
+        let resources = Resources::of_request(&request, (0..of.cpus).collect(), BTreeSet::new());
+        Self { runs_sandboxes: true, runs_images: true, connects_sandboxes: true, ..Self::new("", resources) }
     }
 }
 

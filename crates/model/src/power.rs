@@ -194,11 +194,30 @@ pub struct PowerTraits {
     /// Whether the plan contains no watts for the node, so that [`Watts::default`] applies.
     #[serde(default)]
     pub are_watts_assumed: bool,
+    /// What the machine will have, until its agent has connected for the first time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Expected>,
+}
+
+/// The size of a machine that has not joined yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expected {
+    /// CPUs, at least one.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
 }
 
 impl Default for PowerTraits {
     fn default() -> Self {
-        Self { watts: Watts::default(), boot_ms: 180_000, idle_ms: None, is_managed: true, are_watts_assumed: true }
+        Self {
+            watts: Watts::default(),
+            boot_ms: 180_000,
+            idle_ms: None,
+            is_managed: true,
+            are_watts_assumed: true,
+            expected: None,
+        }
     }
 }
 

@@ -26,8 +26,8 @@ impl Timestamp {
     }
 }
 
-/// A time on the head's wall clock, in milliseconds since the Unix epoch. Only for display and for the begin times of
-/// jobs, since the clock may jump.
+/// A time on the head's wall clock, in milliseconds since the Unix epoch. Only for display, for the begin times of
+/// jobs and for the ends of join codes, since the clock may jump.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct WallTime(pub i64);

@@ -22,7 +22,7 @@ use crate::power::JobEnergy;
 pub use crate::records::{JobRecord, RecordPage};
 pub use crate::results::{CancelTasks, DeletedResults, Fetched, ResultPage, ResultView};
 pub use crate::stages::{Stage, Stages, Step, timeline};
-pub use crate::task_counts::TaskCounts;
+pub use crate::task_counts::{Pace, TaskCounts};
 
 /// Base path of the API.
 pub const BASE: &str = "/api/v1";
@@ -109,6 +109,9 @@ pub struct Info {
     pub nodes: NodeCounts,
     /// Number of tasks in each live state.
     pub tasks: LiveCounts,
+    /// How fast tasks end at present; absent if none has ended for a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace: Option<Pace>,
     /// Resources of the nodes that are up.
     #[serde(flatten)]
     pub capacity: Capacity,
@@ -251,6 +254,12 @@ pub struct Invite {
     /// Name of the node; absent to allow any new name.
     #[serde(default)]
     pub node: Option<NodeName>,
+    /// The code is for all nodes of this partition, and any number of machines; without `node`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PartitionName>,
+    /// How long the code for a partition is valid, in milliseconds; absent for seven days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_ms: Option<u64>,
     /// Address at which the node reaches the head, `HOST:PORT`; absent for the head's configured address.
     #[serde(default)]
     #[schema(

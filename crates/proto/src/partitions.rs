@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 
 use hostler_model::{
     ExclusiveRule, Feature, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule, UserName,
+    WallTime,
 };
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::{AllOfBuilder, ObjectBuilder, Ref, Schema};
+
+use crate::task_counts::Pace;
 
 /// The largest number of partitions of a cluster.
 pub const MAX_PARTITIONS: usize = 1_000;
@@ -45,6 +48,12 @@ pub struct PartitionView {
     /// Whether the partition's jobs have their nodes to themselves.
     #[serde(default)]
     pub exclusive: ExclusiveRule,
+    /// When the join code for the partition's nodes becomes invalid; absent without such a code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join_code_until: Option<WallTime>,
+    /// How fast the partition's tasks end at present; absent if none has ended for a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace: Option<Pace>,
     /// Number of nodes in the partition.
     pub node_count: u32,
     /// Number of the partition's nodes that are up.
@@ -99,6 +108,9 @@ pub struct PartitionChange {
     /// Whether the partition's jobs have their nodes to themselves.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "rule_by_word")]
     pub exclusive: Option<ExclusiveRule>,
+    /// Whether to end the join code for the partition's nodes, if there is one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ends_join_code: bool,
 }
 
 /// Reads a rule by its word only. Records may also have truth values.

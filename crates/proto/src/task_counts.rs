@@ -112,3 +112,14 @@ impl TaskCounts {
         counts.map(|(tasks, state)| format!("{tasks} {state}")).collect::<Vec<_>>().join(", ")
     }
 }
+
+/// How fast tasks end at present. The estimate holds if those that wait are like those that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Pace {
+    /// Number of tasks that ended, but not by being cancelled.
+    pub ended: u64,
+    /// In this time, in milliseconds: at most a quarter of an hour.
+    pub over_ms: u64,
+    /// Time until all tasks that wait have ended at this pace, in milliseconds.
+    pub through_in_ms: u64,
+}

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use hostler_model::{Feature, NodeName, NodeState, Offer, Request};
+use hostler_model::{Feature, NodeName, NodeState, Offer, PartitionName, Request};
 use hostler_proto::api::{Invite, NodeView};
 use hostler_proto::join::Address;
 use hostler_proto::partitions::TraitsChange;
@@ -16,7 +16,7 @@ use super::power::{Power, PowerTest};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
-use crate::flags::Memory;
+use crate::flags::{Memory, TimeLimit};
 use crate::output::{node_views, table, text};
 
 /// Manage nodes: invite, drain, resume, switch on and off, remove
@@ -43,7 +43,8 @@ enum NodeCommand {
 
 /// Print a join code, valid for one machine and one hour
 ///
-/// Run `hostler agent join -` on the new machine and paste the code. Keep the code secret, like a password.
+/// Run `hostler agent join -` on the new machine and paste the code. Keep the code secret, like a password. With --partition, the
+/// code is for any number of machines, e.g. for the image of machines in a cloud.
 #[derive(Debug, Args)]
 struct InviteNode {
     /// Name of the new node [default: the hostname of the new machine]
@@ -51,6 +52,17 @@ struct InviteNode {
     /// If a node of this name exists, the new machine replaces it.
     #[arg(value_name = "NAME")]
     name: Option<NodeName>,
+
+    /// Make the code valid for all machines with the name of a node of this partition, for seven days
+    ///
+    /// A machine replaces a node of its name that is not connected. The code replaces the partition's earlier one.
+    /// `hostler configure partition set NAME --end-join-code` ends it.
+    #[arg(long, value_name = "NAME", conflicts_with = "name")]
+    partition: Option<PartitionName>,
+
+    /// How long the code of --partition is valid, e.g. 12h or 90d, at most 366 days
+    #[arg(long, value_name = "TIME", requires = "partition")]
+    valid_for: Option<TimeLimit>,
 
     /// Address of the head for the new machine [default: from the head's settings]
     #[arg(long, value_name = "HOST[:PORT]")]
@@ -206,9 +218,15 @@ impl Node {
 
 impl InviteNode {
     fn run(self, context: &Context) -> Outcome {
-        let invite = Invite { node: self.name, address: self.address.map(|address| address.to_string()) };
+        let valid_ms = self.valid_for.map(TimeLimit::as_ms);
+        let address = self.address.map(|address| address.to_string());
+        let invite = Invite { node: self.name, partition: self.partition, valid_ms, address };
         let client = context.client()?;
         let invitation = block_on(async { Ok(client.invite_as(&invite).await?) })?;
+        let until = match &invite.partition {
+            Some(name) => block_on(async { Ok(client.partition(name).await?) })?.join_code_until,
+            None => None,
+        };
         let output = &context.output;
         if output.is_json() {
             output.json(&invitation);
@@ -216,7 +234,13 @@ impl InviteNode {
         }
         output.data(&invitation.code);
         output.say("on the new machine, run `hostler agent join -`, paste this code, then run `hostler agent run`");
-        output.say("the code is valid for one hour and one machine");
+        output.say(&match (until, &invite.partition) {
+            (Some(until), Some(partition)) => format!(
+                "the code is valid until {}, for each machine with the name of a node of partition {partition}",
+                text::Moment::now().date(until)
+            ),
+            _ => "the code is valid for one hour and one machine".to_owned(),
+        });
         Ok(exit::OK)
     }
 }

@@ -6,7 +6,8 @@ use hostler_model::{ExclusiveRule, SandboxNetwork, UserName, format_ms};
 use hostler_proto::partitions::PartitionView;
 
 use super::table::{Align, Table};
-use super::text::Lines;
+use super::text::{Lines, Moment};
+use super::views::pace;
 
 /// The table of partitions; a star marks the default partition.
 pub(crate) fn list(partitions: &[PartitionView], width: Option<usize>) -> String {
@@ -44,6 +45,7 @@ pub(crate) fn one(partition: &PartitionView) -> String {
     lines.add("nodes", format!("{} ({})", nodes(partition), partition.nodes));
     lines.add("cpus", format!("{} of {} free", partition.cpus_free, partition.cpus));
     lines.add("waiting", partition.waiting.to_string());
+    lines.add_some("pace", partition.pace.map(|it| pace(it, partition.waiting)));
     lines.add("priority", partition.priority.to_string());
     lines.add_some("max time", partition.max_time_ms.map(format_ms));
     lines.add_some("default", partition.default_time_ms.map(|ms| format!("time limit {}", format_ms(ms))));
@@ -64,6 +66,10 @@ pub(crate) fn one(partition: &PartitionView) -> String {
         ExclusiveRule::Never => Some("never: no job has a node to itself"),
     };
     lines.add_some("exclusive", exclusive.map(str::to_owned));
+    lines.add_some(
+        "join code",
+        partition.join_code_until.map(|until| format!("valid until {}", Moment::now().date(until))),
+    );
     lines.into_text()
 }
 
@@ -99,6 +105,8 @@ mod tests {
             sandbox: SandboxRule::Always,
             sandbox_network: SandboxNetwork::Host,
             exclusive: ExclusiveRule::Always,
+            join_code_until: None,
+            pace: None,
             node_count: 4,
             nodes_up: 3,
             cpus: 24,

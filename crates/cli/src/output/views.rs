@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use hostler_model::{Attempt, JobState, NodeName, SandboxNetwork, TaskId, WallTime, format_bytes, format_ms, plural};
-use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why, timeline};
+use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, Pace, PartView, TaskCounts, TaskView, Why, timeline};
 use hostler_proto::link::{StepRecord, Usage};
 
 use super::table::{Align, Table};
@@ -507,9 +507,26 @@ pub(crate) fn info(info: &Info) -> String {
             tasks.pending, tasks.starting, tasks.running, tasks.completing
         ),
     );
+    lines.add_some("pace", info.pace.map(|it| pace(it, tasks.pending)));
     let kept = head.results_bytes.map_or_else(|| "not measured yet".to_owned(), format_bytes);
     lines.add("results", format!("{kept} of at most {}", format_bytes(head.results_cap_bytes)));
     lines.text
+}
+
+/// How fast tasks end, e.g. `78 tasks ended in 10m; at this pace the 45 that wait end within 5m46s`.
+pub(crate) fn pace(pace: Pace, waiting: u64) -> String {
+    let ended = format!("{} ended in {}", plural(pace.ended, "task"), format_ms(whole_seconds(pace.over_ms)));
+    match waiting {
+        0 => ended,
+        _ => format!(
+            "{ended}; at this pace the {waiting} that wait end within {}",
+            format_ms(whole_seconds(pace.through_in_ms))
+        ),
+    }
+}
+
+const fn whole_seconds(ms: u64) -> u64 {
+    ms.div_ceil(1000) * 1000
 }
 
 /// Why a job waits, and when it should start.

@@ -338,7 +338,7 @@ impl Step<'_> {
         });
     }
 
-    fn see_node(&mut self, name: &NodeName, note: impl FnOnce(&mut Node)) {
+    pub(super) fn see_node(&mut self, name: &NodeName, note: impl FnOnce(&mut Node)) {
         self.state.partitions.forget_sets();
         if self.state.nodes.contains_key(name) {
             self.state.change_node(name, note);

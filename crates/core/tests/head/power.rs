@@ -1,5 +1,6 @@
 //! Scenarios of switching machines on and off: orders to controllers, requests to agents, and cases without either.
 
+mod expected;
 mod orders;
 
 use hostler_core::head::{

@@ -177,6 +177,7 @@ fn with_network() -> JobSpec {
 const ALWAYS: PartitionChange = PartitionChange { sandbox: Some(SandboxRule::Always), ..NOTHING };
 const OPTIONAL: PartitionChange = PartitionChange { sandbox: Some(SandboxRule::Optional), ..NOTHING };
 const NOTHING: PartitionChange = PartitionChange {
+    ends_join_code: false,
     nodes: None,
     is_default: None,
     state: None,

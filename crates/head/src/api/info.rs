@@ -1,6 +1,7 @@
 //! Summary of the cluster, and the API description.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
@@ -22,6 +23,7 @@ pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
             .flatten()
             .collect();
     let state = head.engine.state();
+    let tasks = state.live_counts();
     Json(Info {
         head: HeadInfo {
             pid: std::process::id(),
@@ -39,7 +41,8 @@ pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
             machine,
         },
         nodes: state.node_counts(),
-        tasks: state.live_counts(),
+        pace: head.engine.metrics().ends().pace(|_| true, tasks.pending, Instant::now()),
+        tasks,
         capacity: state.capacity(),
     })
 }

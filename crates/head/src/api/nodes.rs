@@ -28,7 +28,7 @@ use super::who::{Certified, User};
 use crate::answers::Answer;
 use crate::audit::About;
 use crate::head::Head;
-use crate::invitations::{Candidate, NotInvited, Ticket};
+use crate::invitations::{Candidate, NotInvited, Ticket, by_pool_code, pool_code};
 use crate::listen::Visitor;
 use crate::trust::{BadRequest, Bearer, Issued};
 use crate::{link, views};
@@ -167,9 +167,13 @@ pub(crate) async fn show(
 pub(crate) async fn invite(
     user: User,
     State(head): State<Arc<Head>>,
-    Body(Invite { node, address }): Body<Invite>,
+    Body(Invite { node, partition, valid_ms, address }): Body<Invite>,
 ) -> Result<(Extension<About>, Json<Invitation>), ApiError> {
     user.require_operator("invite nodes")?;
+    if partition.is_some() && node.is_some() || partition.is_none() && valid_ms.is_some() {
+        let message = "a join code is for one node and an hour, or for a partition and as long as `valid_ms` says";
+        return Err(ApiError::bad_request(message.to_owned()));
+    }
     let address = match address {
         None => head.address(),
         Some(text) => {
@@ -178,10 +182,21 @@ pub(crate) async fn invite(
             Address { port: address.port.or(Some(head.bound.port())), ..address }.to_string()
         }
     };
-    let name = node.as_ref().map_or("any", NodeName::as_str);
-    tracing::info!(node = name, by = user.0.user, "node invited");
-    let about = About(format!("node {name}"));
-    let secret = head.trust.invitations.invite(node);
+    let about = match (&node, &partition) {
+        (_, Some(partition)) => format!("nodes of partition {partition}"),
+        (Some(node), None) => format!("node {node}"),
+        (None, None) => "node any".to_owned(),
+    };
+    let secret = match partition {
+        Some(partition) => {
+            let (secret, code) = pool_code(valid_ms, head.engine.now().wall).map_err(ApiError::bad_request)?;
+            head.engine.command(Command::Partitions(PartitionsCommand::Invite(partition, code))).await?;
+            secret
+        }
+        None => head.trust.invitations.invite(node),
+    };
+    tracing::info!(nodes = about, by = user.0.user, "invited");
+    let about = About(about);
     let code = JoinCode { address, authority: head.trust.fingerprint(), secret }.to_string();
     Ok((Extension(about), Json(Invitation { code })))
 }
@@ -314,9 +329,10 @@ pub(crate) async fn join(
         machine: request.machine.as_ref(),
         request: digest_of(request.csr.as_bytes()),
     };
-    let ticket = match head.trust.invitations.take(&candidate) {
+    let taken = head.trust.invitations.take(&candidate);
+    let by_pool_code = || by_pool_code(&head.engine.state(), &candidate, head.engine.now().wall);
+    let ticket = match taken.or_else(|error| by_pool_code().unwrap_or(Err(error))) {
         Ok(ticket) => ticket,
-        Err(error @ NotInvited::Nameless) => return Err(refusal(error)),
         Err(error @ NotInvited::Wrong) => {
             let wait = head.failures.count(from);
             tokio::time::sleep(WRONG_CODE_PAUSE).await;
@@ -326,8 +342,9 @@ pub(crate) async fn join(
                     .hint(format!("try again in {}", format_duration(wait))));
             }
             tracing::warn!(?from, "a machine sent an invalid join code");
-            return Err(refusal(error));
+            return Err(refusal(&error));
         }
+        Err(error) => return Err(refusal(&error)),
     };
     let joined = match &request.busy_as {
         Some(present) if *present != ticket.node => Err(still_busy(present, &ticket.node)),
@@ -348,10 +365,10 @@ fn still_busy(present: &NodeName, new: &NodeName) -> ApiError {
 
 /// Signs a certificate for the machine that redeemed an invitation, and adds the machine to the nodes.
 async fn admit(head: &Head, ticket: &Ticket, csr: &str) -> Result<Joined, ApiError> {
-    let Ticket { node, is_for_this_node } = ticket.clone();
+    let Ticket { node, may_replace } = ticket.clone();
     let issued = head.trust.sign(&node, csr)?;
     let life_ms = head.config.certificate_life_ms;
-    let join = Command::Join { node: node.clone(), key: issued.key, life_ms, may_replace: is_for_this_node };
+    let join = Command::Join { node: node.clone(), key: issued.key, life_ms, may_replace };
     head.engine.command(join).await?;
     tracing::info!(%node, "node joined");
     Ok(joined(head, node, issued))
@@ -378,12 +395,16 @@ fn joined(head: &Head, node: NodeName, issued: Issued) -> Joined {
     Joined { certificate: issued.certificate, authority: head.trust.authority().to_owned(), node, renew_in_ms }
 }
 
-fn refusal(error: NotInvited) -> ApiError {
+fn refusal(error: &NotInvited) -> ApiError {
     match error {
         NotInvited::Wrong => ApiError::new(StatusCode::FORBIDDEN, "not_invited", error.to_string())
             .hint("`hostler node invite` on the head's machine creates a new code"),
         NotInvited::Nameless => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "nameless", error.to_string())
             .hint("choose a name for the node with `--name`"),
+        NotInvited::NotInPartition { .. } => ApiError::new(StatusCode::FORBIDDEN, "other_nodes", error.to_string())
+            .hint("name the machine like one of them, or choose a name with `--name`"),
+        NotInvited::Connected(_) => ApiError::new(StatusCode::CONFLICT, "name_taken", error.to_string())
+            .hint("choose another name with `--name`, or replace the node with a code from `hostler node invite NAME`"),
     }
 }
 

@@ -8,13 +8,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hostler_model::{Hours, NodeName, ParseError, PowerPlan, PowerPolicy, PowerTraits, Watts};
+use hostler_model::{Expected, Hours, NodeName, ParseError, PowerPlan, PowerPolicy, PowerTraits, Watts, parse_bytes};
 use hostler_power::{ControllerConfig, Span};
 use hostler_proto::power::Cost;
 use jiff::Zoned;
 use serde::Deserialize;
 
 use crate::private_file;
+
+/// The most CPUs that a node can have before it has joined.
+const MOST_CPUS: u32 = 4096;
 
 /// Parsed content of `power.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -107,6 +110,8 @@ struct NodeText {
     idle: Option<Span>,
     #[serde(default = "yes")]
     managed: bool,
+    cpus: Option<u32>,
+    memory: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -200,7 +205,18 @@ impl NodeText {
         if watts.off > watts.idle || watts.idle > watts.busy {
             return Err("watts must satisfy off <= idle <= busy".to_owned());
         }
+        let expected = match (self.cpus, &self.memory) {
+            (None, None) => None,
+            (Some(cpus @ 1..=MOST_CPUS), Some(memory)) => {
+                let memory_bytes = parse_bytes(memory).map_err(|error| format!("memory: {error}"))?;
+                Some(Expected { cpus, memory_bytes })
+            }
+            _ => {
+                return Err(format!("a machine that has not joined needs both `cpus`, 1 to {MOST_CPUS}, and `memory`"));
+            }
+        };
         Ok(PowerTraits {
+            expected,
             watts,
             boot_ms: self.boot.map_or(traits.boot_ms, |Span(span)| millis(span)),
             idle_ms: self.idle.map(|Span(span)| millis(span)),
@@ -248,6 +264,8 @@ mod tests {
         [nodes.r2]
         controller = { kind = "command", status = ["plug", "status"], on = ["plug", "on"], off = ["plug", "off"] }
         managed = false
+        cpus = 4
+        memory = "8G"
     "#;
 
     #[test]
@@ -258,7 +276,8 @@ mod tests {
         assert_eq!(hours[..], [Hours { from: 420, to: 1380 }, Hours { from: 1410, to: 60 }]);
         let r1 = file.plan.nodes[&"r1".parse().expect("a name")];
         assert_eq!((r1.watts, r1.boot_ms, r1.is_managed), (Watts { off: 8, idle: 120, busy: 340 }, 240_000, true));
-        assert!(!file.plan.nodes[&"r2".parse().expect("a name")].is_managed);
+        let r2 = file.plan.nodes[&"r2".parse().expect("a name")];
+        assert_eq!((r2.is_managed, r2.expected), (false, Some(Expected { cpus: 4, memory_bytes: 8 << 30 })));
         assert_eq!(file.controllers.len(), 2);
         assert_eq!(file.price.expect("a price").of(12_500.0).to_string(), "3.88 EUR");
     }
@@ -287,6 +306,9 @@ mod tests {
             ("[nodes.r1]", "controller"),
             ("[nodes.r1]\ncontroller = { kind = \"carrier-pigeon\" }", "carrier-pigeon"),
             ("[nodes.r1]\ncontroller = { kind = \"virtual\" }\nwatts = { idle = 10, busy = 5 }", "nodes.r1"),
+            ("[nodes.r1]\ncontroller = { kind = \"virtual\" }\ncpus = 4", "memory"),
+            ("[nodes.r1]\ncontroller = { kind = \"virtual\" }\ncpus = 0\nmemory = \"8G\"", "cpus"),
+            ("[nodes.r1]\ncontroller = { kind = \"virtual\" }\ncpus = 4\nmemory = \"much\"", "much"),
         ] {
             let why = PowerFile::parse(text).expect_err(text);
             assert!(why.contains(named), "{text}: {why}");

@@ -1,14 +1,19 @@
 //! API views of partitions.
 
+use std::time::Instant;
+
 use hostler_core::head::{Job, Node, Partition, State};
 use hostler_model::{NodeState, PartitionName};
 use hostler_proto::partitions::PartitionView;
 
+use crate::metrics::Ends;
+
 /// A partition with the resources of its nodes.
-pub(crate) fn partition(state: &State, partition: &Partition) -> PartitionView {
+pub(crate) fn partition(state: &State, partition: &Partition, ends: &Ends) -> PartitionView {
     let nodes: Vec<&Node> = state.nodes().filter(|node| partition.nodes.matches(&node.name)).collect();
     let up: Vec<&&Node> = nodes.iter().filter(|node| state.node_state(node) == NodeState::Up).collect();
     let count = |nodes: usize| u32::try_from(nodes).unwrap_or(u32::MAX);
+    let waiting = state.waiting_in(&partition.name);
     PartitionView {
         name: partition.name.clone(),
         nodes: partition.nodes.clone(),
@@ -23,11 +28,13 @@ pub(crate) fn partition(state: &State, partition: &Partition) -> PartitionView {
         sandbox: partition.sandbox,
         sandbox_network: partition.sandbox_network,
         exclusive: partition.exclusive,
+        join_code_until: partition.join_code.map(|code| code.until),
         node_count: count(nodes.len()),
         nodes_up: count(up.len()),
         cpus: up.iter().map(|node| u64::from(node.total().cpus)).sum(),
         cpus_free: up.iter().map(|node| u64::from(node.free().cpus)).sum(),
-        waiting: state.waiting_in(&partition.name),
+        waiting,
+        pace: ends.pace(|name| name == Some(&partition.name), waiting, Instant::now()),
     }
 }
 

@@ -139,5 +139,6 @@ fn partition_change(fields: &Fields) -> Result<PartitionChange, Refused> {
         sandbox: fields.read("sandbox")?,
         sandbox_network: fields.read("sandbox_network")?,
         exclusive: fields.read("exclusive")?,
+        ends_join_code: false,
     })
 }

@@ -71,6 +71,10 @@ struct Set {
     #[arg(long, value_name = "NODES")]
     nodes: Option<NodePatterns>,
 
+    /// End the join code of `hostler node invite --partition`; nodes that have joined stay
+    #[arg(long)]
+    end_join_code: bool,
+
     #[command(flatten)]
     about: About,
 }
@@ -267,7 +271,7 @@ fn note_no_nodes(context: &Context, partition: &PartitionView) {
 
 impl Set {
     fn run(self, context: &Context, client: &Client) -> Outcome {
-        let change = PartitionChange { nodes: self.nodes, ..self.about.change() };
+        let change = PartitionChange { nodes: self.nodes, ends_join_code: self.end_join_code, ..self.about.change() };
         if change == PartitionChange::default() {
             return Err(
                 Failure::usage("no change is given").hint("pass an option, e.g. --max-time 4h; `--help` lists all")
@@ -303,6 +307,7 @@ impl About {
             sandbox: self.sandbox,
             sandbox_network: self.sandbox_network,
             exclusive: self.exclusive,
+            ends_join_code: false,
         }
     }
 }

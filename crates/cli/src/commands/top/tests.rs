@@ -146,6 +146,7 @@ fn info() -> Info {
             machine: None,
         },
         nodes: NodeCounts { up: 3, down: 1, off: 2, ..NodeCounts::default() },
+        pace: None,
         tasks: LiveCounts { pending: 8, starting: 0, running: 2, completing: 0 },
         capacity: Capacity { cpus: Amount { total: 48, free: 40 }, ..Capacity::default() },
     }

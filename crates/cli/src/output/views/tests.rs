@@ -1,7 +1,7 @@
 //! Tests of the exact text of views.
 
 use hostler_model::{Counted, JobId, Labels, WallTime};
-use hostler_proto::api::{Amount, Capacity, HeadInfo, LiveCounts, NodeCounts, Stages};
+use hostler_proto::api::{Amount, Capacity, HeadInfo, LiveCounts, NodeCounts, Pace, Stages};
 use hostler_proto::link::{IoSource, IoUsage};
 use hostler_proto::power::JobEnergy;
 use jiff::tz::TimeZone;
@@ -358,7 +358,8 @@ fn info_summarises_the_cluster() {
             machine: None,
         },
         nodes: NodeCounts { up: 4, ..NodeCounts::default() },
-        tasks: LiveCounts { pending: 1, starting: 0, running: 2, completing: 0 },
+        pace: Some(Pace { ended: 78, over_ms: 599_400, through_in_ms: 346_000 }),
+        tasks: LiveCounts { pending: 45, starting: 0, running: 2, completing: 0 },
         capacity: Capacity {
             cpus: Amount { total: 8, free: 6 },
             memory_bytes: Amount { total: 16 << 30, free: 12 << 30 },
@@ -375,7 +376,8 @@ nodes      4 up, 0 suspect, 0 down
 cpus       6 of 8 free
 memory     12G of 16G free
 resources  license 8 of 10 free
-tasks      1 pending, 0 starting, 2 running, 0 completing
+tasks      45 pending, 0 starting, 2 running, 0 completing
+pace       78 tasks ended in 10m; at this pace the 45 that wait end within 5m46s
 results    3G of at most 40G
 ";
     assert_eq!(info(&cluster), expected);

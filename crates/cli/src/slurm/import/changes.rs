@@ -143,6 +143,7 @@ fn partition(wanted: &NewPartition, present: &[PartitionView]) -> Option<Change>
         sandbox: differs(about.sandbox.as_ref(), &now.sandbox),
         sandbox_network: differs(about.sandbox_network.as_ref(), &now.sandbox_network),
         exclusive: differs(about.exclusive.as_ref(), &now.exclusive),
+        ends_join_code: false,
     };
     let is_news = change != PartitionChange::default();
     is_news.then(|| Change::SetPartition(NewPartition { name: name.clone(), about: change }))

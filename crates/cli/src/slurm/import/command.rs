@@ -128,6 +128,7 @@ fn without_defaults(about: &PartitionChange) -> PartitionChange {
         sandbox: about.sandbox.filter(|rule| !rule.is_optional()),
         sandbox_network: about.sandbox_network.filter(|network| !network.is_none()),
         exclusive: about.exclusive.filter(|rule| !rule.is_optional()),
+        ends_join_code: false,
     }
 }
 

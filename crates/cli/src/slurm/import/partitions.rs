@@ -93,6 +93,7 @@ impl Translation<'_> {
             sandbox: None,
             sandbox_network: None,
             exclusive: None,
+            ends_join_code: false,
         };
         Ok(Some(NewPartition { name, about }))
     }

@@ -371,6 +371,8 @@ fn new_partition(new: &NewPartition) -> PartitionView {
         sandbox: hostler_model::SandboxRule::Optional,
         sandbox_network: hostler_model::SandboxNetwork::None,
         exclusive: hostler_model::ExclusiveRule::Optional,
+        join_code_until: None,
+        pace: None,
         node_count: 0,
         nodes_up: 0,
         cpus: 0,
@@ -393,6 +395,7 @@ fn put_partition(present: &mut Present, NewPartition { name, about }: &NewPartit
         sandbox,
         sandbox_network,
         exclusive,
+        ends_join_code: _,
     } = about.clone();
     assert_eq!((sandbox, sandbox_network, exclusive), (None, None, None), "not taken from Slurm");
     if is_default == Some(true) {

@@ -181,6 +181,8 @@ mod tests {
             sandbox: hostler_model::SandboxRule::Optional,
             sandbox_network: hostler_model::SandboxNetwork::None,
             exclusive: hostler_model::ExclusiveRule::Optional,
+            join_code_until: None,
+            pace: None,
             node_count: 0,
             nodes_up: 0,
             cpus: 0,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{
-    Ability, Constraint, ExclusiveRule, Feature, JobSpec, NodeName, NodePatterns, Offer, PartitionName, PartitionState,
-    SandboxNetwork, SandboxRule, UserName,
+    Ability, Constraint, Digest, ExclusiveRule, Feature, JobSpec, NodeName, NodePatterns, Offer, PartitionName,
+    PartitionState, SandboxNetwork, SandboxRule, UserName, WallTime,
 };
 use hostler_proto::partitions::PartitionChange;
 use hostler_sched::NodeSet;
@@ -43,6 +43,18 @@ pub struct Partition {
     /// Whether its jobs have their nodes to themselves.
     #[serde(default, skip_serializing_if = "ExclusiveRule::is_optional")]
     pub exclusive: ExclusiveRule,
+    /// The join code for its nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join_code: Option<PoolCode>,
+}
+
+/// A code with which machines join that have the name of a node of the partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolCode {
+    /// The BLAKE3 hash of the code's secret.
+    pub secret: Digest,
+    /// When the code becomes invalid.
+    pub until: WallTime,
 }
 
 /// Properties of a node that operators set.
@@ -123,6 +135,8 @@ pub enum PartitionsCommand {
     Change(PartitionName, PartitionChange),
     /// Remove a partition.
     Remove(PartitionName),
+    /// Set the join code for the nodes of a partition, which replaces an earlier one.
+    Invite(PartitionName, PoolCode),
     /// Set traits of a node; absent traits stay as they are.
     SetTraits {
         /// The node.

@@ -356,10 +356,16 @@ pub(in crate::head) fn decide_partitions(
                 sandbox: SandboxRule::Optional,
                 sandbox_network: SandboxNetwork::None,
                 exclusive: ExclusiveRule::Optional,
+                join_code: None,
             };
             put(partitions, &new, change)
         }
         PartitionsCommand::Change(name, change) => put(partitions, partitions.known(name)?, change),
+        PartitionsCommand::Invite(name, code) => {
+            let partition = Partition { join_code: Some(*code), ..partitions.known(name)?.clone() };
+            let is_default = partitions.default.as_ref() == Some(name);
+            Ok(vec![PartitionsEvent::Put { partition, is_default }])
+        }
         PartitionsCommand::Remove(name) => {
             partitions.known(name)?;
             let waits = |job: &&Arc<Job>| job.spec.partition.as_ref() == Some(name) && !job.pending.is_empty();
@@ -421,6 +427,7 @@ fn put(partitions: &Partitions, before: &Partition, change: &PartitionChange) ->
     if let Some(groups) = &change.groups {
         after.groups.clone_from(groups);
     }
+    after.join_code = before.join_code.filter(|_| !change.ends_join_code);
     if after.users.len() + after.groups.len() > MAX_NAMES {
         return Err(Refusal::BadPartition(format!("a partition names at most {MAX_NAMES} users and groups")));
     }

@@ -1,6 +1,6 @@
 //! One pass over all nodes, and the effects of power commands and events.
 
-use hostler_model::{Gauge, NodeName, NodeState, PowerVerb, Timestamp};
+use hostler_model::{Gauge, NodeFacts, NodeName, NodeState, PowerVerb, Timestamp};
 use hostler_proto::link::HeadMessage;
 use hostler_proto::power::PowerChange;
 
@@ -246,6 +246,11 @@ impl Step<'_> {
         before.retain(|_, power| power.stage == Stage::Stopping || power.settles_at.is_some());
         self.state.power.nodes.append(&mut before);
         self.state.power.plan = plan.clone();
+        for (name, traits) in &plan.nodes {
+            if let Some(expected) = traits.expected.filter(|_| !self.state.nodes.contains_key(name)) {
+                self.see_node(name, |node| node.facts = NodeFacts::expected(expected));
+            }
+        }
         left.retain(|name| self.state.nodes.contains_key(name));
         let known: Vec<NodeName> =
             plan.nodes.keys().filter(|name| self.state.nodes.contains_key(*name)).cloned().collect();
