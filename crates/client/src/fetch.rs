@@ -320,6 +320,7 @@ mod tests {
             node_rank,
             state: JobState::Completed,
             project: true,
+            map: false,
             manifest: Digest([0; 32]),
             fetched: false,
             attempt: Attempt(1),

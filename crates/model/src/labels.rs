@@ -15,6 +15,9 @@ pub const MAX_LABELS: usize = 64;
 /// The label of an array whose tasks each take a job number; see [`JobSpec::numbers`](crate::JobSpec::numbers).
 pub const NUMBERED: &str = "slurm.numbered";
 
+/// The label of an array whose tasks are calls of a Python function. Their results are for the program that maps the function.
+pub const MAP: &str = "map-content";
+
 /// The largest size of a label's value, in characters.
 const MAX_VALUE_CHARACTERS: usize = 1024;
 

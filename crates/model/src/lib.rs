@@ -58,7 +58,9 @@ pub use job::{
     MAX_SCRIPT_BYTES, PartialRequest, Request, Submission, WindowSize, Work, argv_schema, is_job_name,
 };
 pub use job_state::{JobState, TaskState};
-pub use labels::{Labels, MAX_LABELS, NUMBERED, is_label_name, label_changes_schema, labels_problem, labels_schema};
+pub use labels::{
+    Labels, MAP, MAX_LABELS, NUMBERED, is_label_name, label_changes_schema, labels_problem, labels_schema,
+};
 pub use node::{Advisory, NodeFacts, NodeState};
 pub use notify::{DestinationName, JobOccasion, Subscription};
 pub use octets::{os_string_of, text_of};

@@ -65,6 +65,9 @@ pub struct ResultView {
     /// Whether the job ran a project folder. The result of any other command is its output only.
     #[serde(default = "project")]
     pub project: bool,
+    /// Whether the task is a call of `hostler.map`, whose result is for the program that maps.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub map: bool,
     /// Hash of the result manifest.
     pub manifest: Digest,
     /// Whether the result was fetched before.

@@ -114,8 +114,9 @@ struct News {
 async fn news(client: &Client, outputs: bool) -> Result<News, Failure> {
     let page = client.results(true, &[]).await?;
     let all = page.results;
-    let (results, left_out): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|it| outputs || (it.project && (it.earlier || it.state != JobState::Cancelled)));
+    let (results, left_out): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .partition(|it| outputs || (it.project && !it.map && (it.earlier || it.state != JobState::Cancelled)));
     let mut lost = lost_results(client).await?;
     let moment = Moment::now();
     lost.extend(page.deleted.iter().map(|it| {
@@ -199,12 +200,15 @@ async fn lost_results(client: &Client) -> Result<Vec<(String, Failure)>, Failure
 
 /// A note about the results that `--all` does not download, if any.
 fn what_is_left_out(results: &[ResultView]) -> Option<String> {
-    let tasks = |cancelled: bool| {
-        let of_kind = results.iter().filter(|it| (it.state == JobState::Cancelled) == cancelled);
+    let tasks = |is_of_kind: &dyn Fn(&ResultView) -> bool| {
+        let of_kind = results.iter().filter(|it| is_of_kind(it));
         of_kind.map(|it| (it.job, it.index)).collect::<BTreeSet<_>>().len()
     };
-    let (commands, cancelled) = (tasks(false), tasks(true));
+    let is_cancelled = |it: &ResultView| it.state == JobState::Cancelled;
+    let calls = tasks(&|it| it.map && !is_cancelled(it));
+    let (commands, cancelled) = (tasks(&|it| !it.map && !is_cancelled(it)), tasks(&is_cancelled));
     let parts = [
+        (calls > 0).then(|| format!("the results of {} of hostler.map", plural(calls, "call"))),
         (commands > 0).then(|| format!("the output of {}", plural(commands, "command"))),
         (cancelled > 0).then(|| plural(cancelled, "cancelled task")),
     ];
@@ -360,6 +364,7 @@ mod tests {
             node_rank: None,
             state,
             project: false,
+            map: false,
             manifest: Digest([0; 32]),
             fetched: false,
             attempt: Attempt(1),
@@ -374,5 +379,8 @@ mod tests {
         let all = [result(1, None, JobState::Failed), cancelled(0), cancelled(1), cancelled(1)];
         let expected = "left out: the output of 1 command and 2 cancelled tasks; --outputs includes them";
         assert_eq!(what_is_left_out(&all).as_deref(), Some(expected));
+        let call = |index| ResultView { map: true, ..result(3, Some(index), JobState::Completed) };
+        let expected = "left out: the results of 2 calls of hostler.map; --outputs includes them";
+        assert_eq!(what_is_left_out(&[call(0), call(1)]).as_deref(), Some(expected));
     }
 }

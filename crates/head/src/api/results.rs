@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use axum::response::NoContent;
 use futures_util::{StreamExt, stream};
 use hostler_core::head::{Caller, Command, Job, KeptFiles};
-use hostler_model::{Attempt, IndexSet, JobId, JobState, TaskId, Work};
+use hostler_model::{Attempt, IndexSet, JobId, JobState, MAP, TaskId, Work};
 use hostler_proto::api::{DeletedResults, Fetched, ResultPage, ResultView};
 use hostler_proto::record::{EndedTask, TaskResult};
 use serde::Deserialize;
@@ -312,6 +312,7 @@ fn view(
         node_rank: (job.spec.nodes > 1).then_some(rank),
         state,
         project: matches!(job.spec.work, Work::Project { .. }),
+        map: job.spec.labels().any(|(name, _)| name == MAP),
         manifest,
         fetched: !is_earlier && job.fetched.contains(task.index),
         attempt: row.attempt,
