@@ -104,7 +104,7 @@ pub(crate) async fn assemble(
         Hardware { topology: config.topology.within(&config.resources.cpus), gpus: gpus.given().cloned().collect() };
     let resources = Resources { gpus: gpus.given().map(|gpu| gpu.id.clone()).collect(), ..config.resources };
     let name = identity.name().clone();
-    let setup = Setup { weights: config.weights, policy: config.policy, machines: config.machines };
+    let setup = Setup { weights: config.weights, policy: config.policy, machines: config.machines, hellos: None };
     let common = Common {
         gossiping: gossip(&name, &resources, setup, &config.gossip, &directory),
         program: program()?,
@@ -195,7 +195,7 @@ fn gossip(
     if at.is_empty() {
         return None;
     }
-    Gossiping::begin(name.clone(), resources.counts(), setup, at, directory)
+    Gossiping::begin(name.clone(), resources.counts(), setup, at, Some(directory))
         .inspect_err(|error| tracing::warn!(%error, "this node does not gossip about its load"))
         .ok()
 }

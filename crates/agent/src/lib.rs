@@ -16,6 +16,7 @@
 //! - [`account`]: the user of a run; [`rights`]: actions with the rights of that user; [`users`]: all other users.
 //! - [`activity`]: what keeps the machine from being switched off.
 //! - [`gossip`]: load gossip between nodes; [`exec`]: remote commands, which run immediately on the least loaded node.
+//! - [`headless`]: gossip alone, for machines without a head.
 //!
 //! Anything beyond this node, such as scheduling and authorization, is decided by the head.
 
@@ -31,6 +32,7 @@ mod exec;
 mod forward;
 mod gossip;
 mod handle;
+pub mod headless;
 mod job_network;
 mod link;
 mod measure;

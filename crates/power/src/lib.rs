@@ -52,4 +52,4 @@ pub use pace::Pace;
 pub use redfish::{Address, Fingerprint};
 pub use secret::Secret;
 pub use site::{NoNodes, Reach, Site};
-pub use wake_up::{MacAddress, WakeUp};
+pub use wake_up::{MacAddress, WakeUp, segments};

@@ -1,5 +1,6 @@
 //! Wake-up packets and the MAC addresses that they carry.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -52,8 +53,8 @@ impl WakeUp {
     /// The packet cannot be sent to any segment.
     pub fn send(&self) -> io::Result<()> {
         let targets = match self.broadcast {
-            Some(target) => vec![target],
-            None => segments()?,
+            Some(target) => BTreeSet::from([target]),
+            None => segments()?.into_iter().map(|(_, all)| all.into()).collect::<BTreeSet<_>>(),
         };
         let mut result = Err(io::Error::new(io::ErrorKind::NetworkUnreachable, "no interface has a broadcast address"));
         for round in 0..PACKETS {
@@ -85,15 +86,19 @@ impl WakeUp {
     }
 }
 
-/// Broadcast addresses of all active interfaces. Each address reaches its own segment, independent of the default
-/// route. The addresses are computed, because an interface may have no configured broadcast address.
-fn segments() -> io::Result<Vec<IpAddr>> {
+/// This machine's addresses on its active interfaces, each with the broadcast address. A broadcast address reaches its
+/// own segment, independent of the default route. It is computed, because an interface may have none configured.
+///
+/// # Errors
+/// If the system does not list the interfaces.
+pub fn segments() -> io::Result<Vec<(Ipv4Addr, Ipv4Addr)>> {
     let mut found = Vec::new();
     for interface in getifaddrs()? {
         let is_live = interface.flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_BROADCAST);
         let number = |address: Option<&SockaddrStorage>| Some(address?.as_sockaddr_in()?.ip().to_bits());
         let (address, mask) = (number(interface.address.as_ref()), number(interface.netmask.as_ref()));
-        found.extend(address.zip(mask).and_then(|(address, mask)| broadcast(address, mask)).filter(|_| is_live));
+        let pair = |(address, mask)| Some((Ipv4Addr::from_bits(address), broadcast(address, mask)?));
+        found.extend(address.zip(mask).and_then(pair).filter(|_| is_live));
     }
     found.sort_unstable();
     found.dedup();
@@ -101,8 +106,8 @@ fn segments() -> io::Result<Vec<IpAddr>> {
 }
 
 /// The broadcast address of a network. Point-to-point links have none.
-fn broadcast(address: u32, mask: u32) -> Option<IpAddr> {
-    (mask.count_zeros() > 1).then(|| Ipv4Addr::from_bits(address | !mask).into())
+fn broadcast(address: u32, mask: u32) -> Option<Ipv4Addr> {
+    (mask.count_zeros() > 1).then(|| Ipv4Addr::from_bits(address | !mask))
 }
 
 impl FromStr for MacAddress {

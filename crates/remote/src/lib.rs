@@ -25,6 +25,9 @@
 //!
 //! Deliberately absent: the choice of a node (`hostler-gossip`), and starting the command (`hostler-shepherd`).
 
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 mod connection;
@@ -59,6 +62,15 @@ pub use paths::{MOST_PATHS, Paths};
 pub use signals::HeldSignals;
 pub use streams::{Became, Copies, Input, Streams, Wanted, carry, carry_home};
 pub use tree_spec::TreeSpec;
+
+/// Returns the address at which a `dshd` without a head answers programs of this machine. It has no path, because the daemon may
+/// run as `nobody`, so everybody can use the address: check who listens.
+///
+/// # Errors
+/// Never on Linux, because the name is short.
+pub fn headless_address() -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name("hostler-dshd")
+}
 
 /// Returns the path of the agent's socket for remote commands, given the path of its main socket.
 #[must_use]

@@ -26,6 +26,7 @@ use super::refusal::unsuitable;
 use super::shared::Exec;
 use super::written::{Disk, newest};
 use super::{local, mirror, run};
+use crate::gossip::Gossiping;
 use crate::mutex::lock;
 use crate::random::random_bits;
 use crate::rights::act_as;
@@ -87,7 +88,11 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Exe
     let needs = Needs { way: cost.map_or(0, |cost| cost.overhead()), ..needs_of(&ask) };
     let cost = cost.map(|Estimate { run_us, overhead_us }| Cost { kind: kind.clone(), run_us, overhead_us });
     if ask.explain {
-        let choice = Choice { cost, counts: *lock(&exec.counts), ..explain(exec, &needs) };
+        let choice = Choice {
+            cost,
+            counts: *lock(&exec.counts),
+            ..explain(exec.host.gossiping.as_deref(), &exec.host.name, &needs)
+        };
         return drop(channel.send(Frame::Reply(Reply::Explained(Box::new(choice)))).await);
     }
     let placed = |node: &NodeName, how, tried: &[FailedAttempt]| Destination {
@@ -137,7 +142,9 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Exe
     if may_run_here && last.as_ref().is_none_or(|refusal| refusal.kind != RefusalKind::Hopeless) {
         return run_locally(exec, channel, &ask, placed(own, None, &tried), &kind, client).await;
     }
-    let refusal = last.or(no_sandbox_here).unwrap_or_else(|| Box::new(no_suitable_node(exec, &needs)));
+    let refusal = last
+        .or(no_sandbox_here)
+        .unwrap_or_else(|| Box::new(no_suitable_node(exec.host.gossiping.as_deref(), &exec.host.name, &needs)));
     let _ = channel.send(Frame::refused(refusal)).await;
 }
 
@@ -439,7 +446,7 @@ fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn needs_of(ask: &ExecRequest) -> Needs {
+pub(crate) fn needs_of(ask: &ExecRequest) -> Needs {
     Needs {
         memory_bytes: ask.command.memory_bytes.unwrap_or(0),
         constraint: ask.constraint.clone(),
@@ -451,10 +458,11 @@ fn needs_of(ask: &ExecRequest) -> Needs {
     }
 }
 
-fn explain(exec: &Exec, needs: &Needs) -> Choice {
-    let Some(gossiping) = &exec.host.gossiping else {
+/// Rates the nodes for a command; `own` is the name of this node.
+pub(crate) fn explain(gossiping: Option<&Gossiping>, own: &NodeName, needs: &Needs) -> Choice {
+    let Some(gossiping) = gossiping else {
         let why = "this node does not gossip, so it knows no other nodes".to_owned();
-        return Choice { unfit: vec![(exec.host.name.clone(), why)], ..Choice::default() };
+        return Choice { unfit: vec![(own.clone(), why)], ..Choice::default() };
     };
     let Explanation { candidates, mut unfit } = gossiping.explain(needs);
     unfit.sort_by(|one, other| one.0.cmp(&other.0));
@@ -466,7 +474,7 @@ fn explain(exec: &Exec, needs: &Needs) -> Choice {
     }
 }
 
-fn how(candidate: &Candidate) -> NodeScore {
+pub(crate) fn how(candidate: &Candidate) -> NodeScore {
     let score = &candidate.score;
     NodeScore {
         node: candidate.name.clone(),
@@ -492,8 +500,8 @@ fn listed(nodes: &BTreeSet<&NodeName>) -> String {
 }
 
 /// Returns a refusal that explains for each node why it is unsuitable.
-fn no_suitable_node(exec: &Exec, needs: &Needs) -> Refusal {
-    let choice = explain(exec, needs);
+pub(crate) fn no_suitable_node(gossiping: Option<&Gossiping>, own: &NodeName, needs: &Needs) -> Refusal {
+    let choice = explain(gossiping, own, needs);
     let is_wanted = |node: &NodeName| needs.only.is_empty() || needs.only.contains(node);
     let unfit: Vec<_> = choice.unfit.into_iter().filter(|(node, _)| is_wanted(node)).collect();
     let lacks_features = Unfit::Features.to_string();
@@ -505,11 +513,11 @@ fn no_suitable_node(exec: &Exec, needs: &Needs) -> Refusal {
     };
     let mut refusal = unsuitable(125, message);
     refusal.hints = unfit.into_iter().take(8).map(|(node, why)| format!("{node}: {why}")).collect();
-    let known: Vec<_> = exec.host.gossiping.iter().flat_map(|gossiping| gossiping.names()).collect();
+    let known: Vec<_> = gossiping.iter().flat_map(|gossiping| gossiping.names()).collect();
     let unknown: Vec<_> = needs.only.iter().filter(|name| !known.contains(name)).collect();
     refusal.hints.extend(unknown.iter().map(|name| format!("{name}: no node of that name is known here")));
     if !unknown.is_empty() {
-        let nodes: BTreeSet<&NodeName> = known.iter().chain([&exec.host.name]).collect();
+        let nodes: BTreeSet<&NodeName> = known.iter().chain([own]).collect();
         refusal.hints.push(listed(&nodes));
     }
     refusal

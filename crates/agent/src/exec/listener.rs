@@ -97,7 +97,7 @@ async fn attend(exec: &Arc<Exec>, stream: CallerSocket, peer: Peer, refusal: Opt
 }
 
 /// Refuses a request of a program of another build.
-fn other_build() -> Refusal {
+pub(crate) fn other_build() -> Refusal {
     Refusal {
         kind: RefusalKind::OtherBuild,
         hints: vec![

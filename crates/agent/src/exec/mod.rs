@@ -28,6 +28,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use self::dispatch::{explain, how, needs_of, no_suitable_node};
+pub(crate) use self::listener::other_build;
 pub(crate) use self::local::live_leaves;
 use self::shared::Exec;
 pub(crate) use self::shared::{Host, Own};

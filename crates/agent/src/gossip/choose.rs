@@ -33,6 +33,13 @@ impl Gossiping {
         choose(self.counted(gossip, now), needs, &self.policy, &lock(&self.calls), now, random_bits())
     }
 
+    /// The best node for a command, which counts as load of the node for a while.
+    pub(crate) fn choose_and_count(&self, needs: &Needs) -> Option<Candidate> {
+        let best = self.choose(needs).into_iter().next()?;
+        lock(&self.calls).send(best.id, self.now());
+        Some(best)
+    }
+
     /// Explains for every node how [`Self::choose`] rates it.
     pub(crate) fn explain(&self, needs: &Needs) -> Explanation {
         let now = self.now();

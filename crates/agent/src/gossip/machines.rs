@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 use hostler_model::{NodeName, ParseError};
@@ -25,6 +26,8 @@ pub struct Weights {
 pub struct Machine {
     /// Host name, with or without a domain.
     pub name: String,
+    /// Where the machine gossips, if set in the file. Only daemons without a head use it.
+    pub address: Option<SocketAddr>,
     /// [`Weights::load`], if set in the file.
     pub load_weight: Option<Weight>,
     /// [`Weights::memory`], if set in the file.
@@ -88,6 +91,12 @@ impl Machines {
         Self { all, places }
     }
 
+    /// The machines, in the order of the file.
+    #[must_use]
+    pub fn all(&self) -> &[Machine] {
+        &self.all
+    }
+
     /// The machine of a node: its name or first label equals the node's name.
     #[must_use]
     pub fn find(&self, node: &NodeName) -> Option<&Machine> {
@@ -133,6 +142,7 @@ mod tests {
     fn machines_are_found_by_full_name_or_first_label() {
         let machine = |name: &str, load: Option<&str>| Machine {
             name: name.to_owned(),
+            address: None,
             load_weight: load.map(weight),
             memory_weight: None,
         };

@@ -6,6 +6,7 @@
 mod away;
 mod choose;
 mod disk;
+mod hello;
 mod machines;
 mod measure;
 mod ports;
@@ -28,6 +29,8 @@ use tokio::sync::Notify;
 pub(crate) use self::away::Away;
 pub(crate) use self::choose::CallEndpoint;
 use self::disk::Disk;
+pub(crate) use self::hello::Hellos;
+use self::hello::is_hello;
 pub use self::machines::{Machine, Machines, Weight, Weights};
 pub(crate) use self::measure::{Measure, Ticks, busy_between, ticks};
 pub use self::ports::StatusPorts;
@@ -77,15 +80,19 @@ pub(crate) struct Gossiping {
     /// IP address at which this machine reaches the head.
     head: Mutex<Option<IpAddr>>,
     ask: Notify,
+    /// The members and the key, if there is no head.
+    hellos: Option<Mutex<Hellos>>,
 }
 
 /// Gossip settings that operators configure.
-#[derive(Debug, Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Setup {
     /// Weights of the node, unless the machine list sets other weights.
     pub(crate) weights: Weights,
     pub(crate) policy: Policy,
     pub(crate) machines: Option<Machines>,
+    /// The members and the key, if there is no head.
+    pub(crate) hellos: Option<Hellos>,
 }
 
 /// The node's state within the group of nodes that share a secret.
@@ -99,7 +106,7 @@ struct Part {
 }
 
 impl Gossiping {
-    /// Opens a socket at the first free address and loads the stored state.
+    /// Opens a socket at the first free address and loads the state stored in `directory`, if any.
     ///
     /// # Errors
     /// If no address is available.
@@ -108,11 +115,12 @@ impl Gossiping {
         total: Request,
         setup: Setup,
         addresses: &[SocketAddr],
-        directory: &Path,
+        directory: Option<&Path>,
     ) -> io::Result<Arc<Self>> {
         let socket = open(addresses)?;
+        socket.set_broadcast(setup.hellos.as_ref().is_some_and(Hellos::finds_machines))?;
         let disk = Disk::open(directory);
-        let Setup { weights, policy, machines } = setup;
+        let Setup { weights, policy, machines, hellos } = setup;
         let weights = machines.as_ref().map_or(weights, |machines| machines.weights(&name, weights));
         if machines.as_ref().is_some_and(|machines| machines.find(&name).is_none()) {
             tracing::warn!(node = %name, "this node is missing from the cluster file, so its users' commands run on other nodes");
@@ -131,9 +139,11 @@ impl Gossiping {
             known: Mutex::new(None),
             head: Mutex::new(None),
             ask: Notify::new(),
+            hellos: hellos.map(Mutex::new),
             disk,
         };
-        if let Some(peers) = gossiping.disk.peers() {
+        let listed = gossiping.hellos.as_ref().map(|hellos| lock(hellos).peers());
+        if let Some(peers) = listed.or_else(|| gossiping.disk.peers()) {
             gossiping.take(&peers);
         }
         Ok(Arc::new(gossiping))
@@ -264,6 +274,9 @@ impl Gossiping {
             }
             let received = self.socket.set_read_timeout(Some(wait)).and_then(|()| self.socket.recv_from(&mut buffer));
             match received {
+                Ok((length, from)) if self.hellos.is_some() && is_hello(&buffer[..length]) => {
+                    self.hear_hello(canonical(from), &buffer[..length]);
+                }
                 Ok((length, from)) => {
                     let now = self.now();
                     let answers = match lock(&self.part).as_mut() {
@@ -288,6 +301,7 @@ impl Gossiping {
 
     /// Measures the load and runs a gossip round.
     fn speak(&self, held: &Held, measure: &mut Measure) {
+        self.say_hello();
         let measured = measure.take();
         let port = self.command_port.load(Ordering::Relaxed);
         // The IP address is the one used for gossip.

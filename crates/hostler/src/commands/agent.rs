@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use hostler_agent::headless::GOSSIP_PORT;
 use hostler_agent::{Device, DeviceFile, Introduction, MachineGpu, NewAccounts, StatusPorts, Weight, Weights};
 use hostler_cli::cluster::Daemon;
 use hostler_cli::codes::{CodeArgument, JOIN_CODE};
@@ -311,6 +312,7 @@ impl AgentRun {
             Some(GossipAt::None) => Vec::new(),
             Some(GossipAt::Address(address)) => vec![address],
             None if self.head_file.is_some() => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+            // If another process uses the port, the agent chooses a free port.
             None => [any(GOSSIP_PORT), any(0)].concat(),
         }
     }
@@ -397,9 +399,6 @@ impl AgentRun {
     }
 }
 
-/// The UDP port for gossip. If another process uses the port, the agent chooses a free port.
-const GOSSIP_PORT: u16 = 7761;
-
 /// The architecture of this machine, as a feature.
 fn architecture() -> Feature {
     std::env::consts::ARCH.parse().expect("architecture names are valid features")
@@ -440,7 +439,7 @@ fn absent(machine: (&CpuSet, u64), cpus: Option<&CpuSet>, memory_bytes: Option<u
 
 /// Runs `hostler node discover` in a separate process, because queries of drivers start threads, and the agent must
 /// fork while it is single-threaded. If a driver hangs, only that process hangs.
-fn machine(captured: Option<&Path>) -> Result<Machine, Failure> {
+pub(crate) fn machine(captured: Option<&Path>) -> Result<Machine, Failure> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("hostler").args(["node", "discover", "--json"]).stdin(Stdio::null()).stdout(Stdio::piped());
     if let Some(file) = captured {
@@ -487,7 +486,7 @@ fn gpus(machine: &Machine, cap: Option<GpuCap>) -> Vec<MachineGpu> {
 }
 
 /// The CPUs of `cpus` that `cap` allows.
-fn capped(mut cpus: CpuSet, cap: Option<&CpuSet>) -> CpuSet {
+pub(crate) fn capped(mut cpus: CpuSet, cap: Option<&CpuSet>) -> CpuSet {
     if let Some(cap) = cap {
         let mut others = cpus.clone();
         others.remove_all(cap);

@@ -1,9 +1,11 @@
-//! Reads the cluster file. Each line has a machine and its weights: `name [load-weight [memory-weight]]`.
+//! Reads the cluster file. Each line has a machine and its weights: `name[=address[:port]] [load-weight [memory-weight]]`.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use hostler_agent::headless::GOSSIP_PORT;
 use hostler_agent::{Machine, Machines, Weight};
 use hostler_cli::failure::{During, Failure};
 use hostler_model::ParseError;
@@ -31,7 +33,7 @@ fn parse(bytes: &[u8]) -> Result<Machines, Failure> {
         let wrong = |error: ParseError| {
             Failure::new(format!("line {number} of the cluster file is not valid"))
                 .because(&error)
-                .hint("write a machine as NAME [LOAD-WEIGHT [MEMORY-WEIGHT]], such as: kepler.example 2.0 1.0")
+                .hint("write a machine as NAME[=ADDRESS[:PORT]] [LOAD-WEIGHT [MEMORY-WEIGHT]], such as: kepler.example 2.0 1.0")
         };
         let Some(machine) = machine(line).map_err(wrong)? else { continue };
         if let Some(before) = lines.insert(machine.name.to_lowercase(), number) {
@@ -57,8 +59,10 @@ fn machine(line: &[u8]) -> Result<Option<Machine>, ParseError> {
     let line = line.split('#').next().unwrap_or(line);
     let mut words = line.split_whitespace();
     let Some(name) = words.next() else { return Ok(None) };
+    let (name, address) = name.split_once('=').map_or((name, None), |(name, address)| (name, Some(address)));
     let machine = Machine {
         name: host_name(name)?.to_owned(),
+        address: address.map(socket_address).transpose()?,
         load_weight: words.next().map(str::parse::<Weight>).transpose()?,
         memory_weight: words.next().map(str::parse::<Weight>).transpose()?,
     };
@@ -66,6 +70,11 @@ fn machine(line: &[u8]) -> Result<Option<Machine>, ParseError> {
         Some(_) => Err(ParseError::new(line.trim(), "a name and at most two weights")),
         None => Ok(Some(machine)),
     }
+}
+
+fn socket_address(text: &str) -> Result<SocketAddr, ParseError> {
+    let ip = || text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, GOSSIP_PORT));
+    text.parse().or_else(|_| ip()).map_err(|_| ParseError::new(text, "an IP address, with or without a port"))
 }
 
 fn host_name(name: &str) -> Result<&str, ParseError> {
@@ -98,11 +107,22 @@ mod tests {
     }
 
     #[test]
+    fn addresses_follow_names() {
+        let text = "a=10.0.0.1\nb=10.0.0.2:99 2\nc=fd00::1 1 1\nd=[fd00::1]:98\ne 1";
+        let machines = parse(text.as_bytes()).expect("the text is valid");
+        let addresses: Vec<_> = machines.all().iter().map(|machine| machine.address.map(|at| at.to_string())).collect();
+        let expected = ["10.0.0.1:7761", "10.0.0.2:99", "[fd00::1]:7761", "[fd00::1]:98"].map(str::to_owned);
+        assert_eq!(addresses, expected.map(Some).into_iter().chain([None]).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn invalid_lines_are_reported_with_their_number() {
         for (text, number, why) in [
             ("a\nb two\n", 2, "`two` is not a weight"),
             ("\n\n# x\na 1 0\n", 4, "`0` is not a weight"),
             ("a 1 1 1", 1, "`a 1 1 1` is not a name and at most two weights"),
+            ("a\nb=there 1", 2, "`there` is not an IP address"),
+            ("a=", 1, "`` is not an IP address"),
             ("a\n-b\n", 2, "`-b` is not a host name"),
             ("a\nü 1\n", 2, "is not a host name"),
             ("a\nb\nA 2\n", 3, "repeats the machine A of line 1"),

@@ -1,6 +1,7 @@
 //! `dshd`: the daemon that serves the loads of the cluster's machines.
 //!
-//! It runs this machine's agent. If an agent runs already, `dshd` is a separate process that queries that agent.
+//! It runs this machine's agent. If an agent runs already, `dshd` is a separate process that queries that agent. With a key, it needs
+//! neither an agent nor a head ([`super::headless`]).
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -22,9 +23,10 @@ use hostler_cli::failure::{During, Failure, Outcome};
 use hostler_cli::global_options::conclude;
 use hostler_cli::output::{Format, Output};
 use hostler_client::{Client, Endpoint};
+use hostler_model::NodeName;
 use nix::unistd::{dup2_stdout, geteuid};
 
-use super::cluster_file;
+use super::{cluster_file, headless, key_file};
 use crate::commands::agent::AgentRun;
 use crate::settings::{AgentSettings, PortAt};
 
@@ -48,8 +50,11 @@ const AGENT_TIME: Duration = Duration::from_secs(5);
 /// One port serves a table of all nodes, the other port the best node. The command also runs the agent of this machine.
 /// If an agent runs already, the command only opens the ports and queries that agent.
 ///
-/// The cluster file lists one machine per line: NAME [LOAD-WEIGHT [MEMORY-WEIGHT]]. Comments start with #. Without a
-/// cluster file, the command serves all nodes of the cluster.
+/// The cluster file lists one machine per line: NAME[=ADDRESS[:PORT]] [LOAD-WEIGHT [MEMORY-WEIGHT]]. Comments start with
+/// #. Without a cluster file, the command serves all nodes of the cluster.
+///
+/// With --key, machines form a cluster of their own, without a head and an agent: those in the cluster file, or without a
+/// file those on the local network, as far as they have the same key. `dsh` then runs commands by ssh.
 #[derive(Debug, Args)]
 pub(crate) struct Dshd {
     /// Cluster file: a list of the machines to serve
@@ -80,6 +85,20 @@ pub(crate) struct Dshd {
     #[arg(short = 'r', value_name = "[ADDRESS:]PORT")]
     best: Option<PortAt>,
 
+    /// Work without a head: exchange loads with all machines that have this key
+    ///
+    /// Every user can run the daemon that way, also `nobody`. The file must be readable for that user only.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+
+    /// With --key: name of this machine in the cluster file [default: the host name]
+    #[arg(long, value_name = "NAME", requires = "key")]
+    name: Option<NodeName>,
+
+    /// Create a key in a new file, to be copied to all machines, and exit
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    new_key: Option<PathBuf>,
+
     /// For -b: run as the daemon and report success or failure on stdout
     #[arg(long, hide = true)]
     announce: bool,
@@ -104,17 +123,22 @@ pub(crate) fn definition() -> Command {
 
 impl Dshd {
     fn run(self, output: &Output) -> Outcome {
+        if let Some(path) = &self.new_key {
+            key_file::create(path)?;
+            return Ok(exit::OK);
+        }
         let machines = cluster_file::read(self.file.as_deref())?;
+        if let Some(key) = &self.key {
+            return self.run_headless(key_file::read(key)?, machines, output);
+        }
         let places = AgentPlaces::choose(None)?;
         let settings = AgentSettings::read(&places.settings)?;
-        let port =
-            |named: Option<PortAt>, set: Option<_>, usual| named.or(set.map(PortAt)).unwrap_or(PortAt::loopback(usual));
-        let table = port(self.table, settings.status.table, TABLE_PORT);
-        let best = port(self.best, settings.status.best, BEST_PORT);
+        let (table, best) = self.ports(&settings);
         let agent = running_agent(&places.directory)?;
         if agent.is_none() && !hostler_agent::has_joined(&places.directory) {
             return Err(Failure::new("this machine has not joined a cluster, so there are no loads to serve")
-                .hint("run `hostler node invite` on the head's machine, then `hostler agent join` with the printed code on this machine"));
+                .hint("run `hostler node invite` on the head's machine, then `hostler agent join` with the printed code on this machine")
+                .hint("or use --key for a cluster without a head"));
         }
         if self.background && !self.announce {
             return self.go_to_background(&places.directory, output);
@@ -141,8 +165,35 @@ impl Dshd {
         Ok(exit::OK)
     }
 
+    /// The ports of the table and of the best node.
+    fn ports(&self, settings: &AgentSettings) -> (PortAt, PortAt) {
+        let port =
+            |named: Option<PortAt>, set: Option<_>, usual| named.or(set.map(PortAt)).unwrap_or(PortAt::loopback(usual));
+        (port(self.table, settings.status.table, TABLE_PORT), port(self.best, settings.status.best, BEST_PORT))
+    }
+
+    /// Serves the machines that have the same key.
+    fn run_headless(&self, key: [u8; 32], machines: Option<Machines>, output: &Output) -> Outcome {
+        let own = headless::own_name(self.name.as_ref(), machines.as_ref())?;
+        if self.background && !self.announce {
+            return self.go_to_background(&AgentPlaces::choose(None)?.directory, output);
+        }
+        let directory = AgentPlaces::choose(None).map_or_else(|_| "/var/lib/hostler/agent".into(), |its| its.directory);
+        if running_agent(&directory)?.is_some() || hostler_agent::has_joined(&directory) {
+            return Err(Failure::new("this machine has joined a cluster with a head")
+                .hint(format!("run {NAME} without --key, which serves the loads of that cluster")));
+        }
+        daemons::begin()?;
+        let settings = AgentSettings::read(Path::new(headless::SETTINGS))?;
+        let (table, best) = self.ports(&settings);
+        let status = StatusPorts { table: Some(table.0), best: Some(best.0) };
+        let config = headless::config(own, key, machines, status, &settings)?;
+        hostler_agent::headless::run(config, || announce(self.announce, ""))?;
+        Ok(exit::OK)
+    }
+
     /// Starts the daemon in a new session and waits until it is up.
-    fn go_to_background(self, directory: &Path, output: &Output) -> Outcome {
+    fn go_to_background(&self, directory: &Path, output: &Output) -> Outcome {
         let log = prepare_log_path(directory)?;
         let program = std::env::current_exe().during(|| "cannot find this program".to_owned())?;
         let mut command = cluster::daemon(&program, &self.command_line()?, &log)?;
@@ -175,10 +226,14 @@ impl Dshd {
     /// The arguments of the background daemon.
     fn command_line(&self) -> Result<Vec<OsString>, Failure> {
         let mut line: Vec<OsString> = vec!["--announce".into()];
-        if let Some(file) = &self.file {
+        for (flag, file) in [("-f", &self.file), ("--key", &self.key)] {
+            let Some(file) = file else { continue };
             // The daemon has another working directory, so it needs the absolute path.
             let file = std::path::absolute(file).during(|| format!("cannot resolve the path `{}`", file.display()))?;
-            line.extend(["-f".into(), file.into()]);
+            line.extend([flag.into(), file.into()]);
+        }
+        if let Some(name) = &self.name {
+            line.extend(["--name".into(), name.as_str().into()]);
         }
         for (flag, port) in [("-t", self.table), ("-r", self.best)] {
             if let Some(PortAt(at)) = port {
@@ -263,6 +318,9 @@ mod tests {
         let expected =
             ["--announce", "-f", file.to_str().expect("text"), "-t", "127.0.0.1:9181", "-r", "10.0.0.5:9282"];
         assert_eq!(line, expected.map(OsString::from));
+        let line = parse("dshd -b --key /etc/key --name n1").expect("valid").command_line().expect("an absolute path");
+        assert_eq!(line, ["--announce", "--key", "/etc/key", "--name", "n1"].map(OsString::from));
+        assert!(parse("dshd --name n1").is_err() && parse("dshd --key a --new-key b").is_err());
         assert!(parse("dshd -p").is_err(), "only a background daemon writes its process id");
         assert!(parse("dshd -t many").expect_err("no port").to_string().contains("a port such as 8181"));
     }

@@ -2,3 +2,5 @@
 
 mod cluster_file;
 pub(crate) mod dshd;
+mod headless;
+mod key_file;

@@ -18,7 +18,7 @@ use nix::libc;
 use nix::sys::stat::fstat;
 
 use super::mirror::{ActiveMirror, LocalTree};
-use super::{exec_command, report};
+use super::{exec_command, headless, report};
 use crate::config;
 use crate::context::Context;
 use crate::exit;
@@ -81,11 +81,12 @@ pub(super) fn is_null(stream: BorrowedFd<'_>) -> bool {
 
 /// Sends the request and handles the answer.
 pub(super) fn run(context: &Context, ask: ExecRequest, report: bool, mut local_tree: Option<LocalTree>) -> Outcome {
-    let mut agent = match connect() {
+    let mut agent = match connect().map_err(headless::connect) {
         Ok(agent) => agent,
+        Err(Ok(dshd)) => return headless::run(context, dshd, ask, report),
         // The command requires certain nodes, a memory limit or a sandbox, so it must not run here without the agent.
-        Err(failure) if !is_anywhere(&ask) => return Err(failure),
-        Err(failure) => {
+        Err(Err(failure)) if !is_anywhere(&ask) => return Err(failure),
+        Err(Err(failure)) => {
             context.output.say(&format!("{}; running the command here", failure.summary()));
             return exec_command::run(&ask.command, None, report.then_some(context));
         }
@@ -169,7 +170,7 @@ fn is_anywhere(ask: &ExecRequest) -> bool {
 /// Asks the agent for the score of each node, without running a command.
 pub(super) fn choice(mut ask: ExecRequest) -> Result<Box<Choice>, Failure> {
     ask.explain = true;
-    let mut agent = connect()?;
+    let mut agent = connect().or_else(headless::connect)?;
     let answer = handover::hand_over(&agent, None)
         .and_then(|()| write_blocking(&mut agent, &Frame::Open(Open::Exec(Box::new(ask)))))
         .and_then(|()| read_blocking(&mut agent));
@@ -257,7 +258,7 @@ fn leave(ended: &Report) -> Outcome {
     Ok(u8::try_from(ended.code & 0xff).unwrap_or(exit::FAILED))
 }
 
-fn refused(refusal: &Refusal) -> Failure {
+pub(super) fn refused(refusal: &Refusal) -> Failure {
     let failure = Failure::new(refusal.message.clone()).exiting(refusal.code);
     refusal.hints.iter().fold(failure, |failure, hint| failure.hint(hint.clone()))
 }

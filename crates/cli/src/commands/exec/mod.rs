@@ -2,6 +2,7 @@
 
 mod call;
 mod exec_command;
+mod headless;
 mod many;
 mod mirror;
 mod report;

@@ -1,0 +1,125 @@
+//! Commands on machines without agents: `dshd` without a head names the best machine, and the user's own `ssh` runs the command
+//! there.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+
+use hostler_model::is_system_uid;
+use hostler_remote::{ExecRequest, Frame, Open, Reply, handover, headless_address, read_blocking, write_blocking};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::geteuid;
+
+use super::{call, exec_command};
+use crate::context::Context;
+use crate::exit;
+use crate::failure::{During, Failure, Outcome};
+
+/// The variable that names the program for remote commands, with options, e.g. `ssh -p 2222`.
+const SHELL: &str = "DSH_RSH";
+
+/// Connects to a `dshd` without a head. If none runs on this machine, returns the failure to reach an agent.
+pub(super) fn connect(no_agent: Failure) -> Result<UnixStream, Failure> {
+    let Ok(stream) = headless_address().and_then(|address| UnixStream::connect_addr(&address)) else {
+        return Err(no_agent);
+    };
+    let uid = getsockopt(&stream, PeerCredentials).map_err(io::Error::from);
+    let uid = uid.during(|| "cannot tell who runs dshd on this machine".to_owned())?.uid();
+    // The daemon decides where the command goes, so it must not be another person's.
+    if uid == 0 || uid == geteuid().as_raw() || is_system_uid(uid) {
+        return Ok(stream);
+    }
+    Err(Failure::new(format!("dshd on this machine is not trusted, because it runs as another user (uid {uid})"))
+        .hint("run dshd as root, as a system account such as nobody, or as yourself")
+        .exiting(exit::RUN_FAILED))
+}
+
+/// Runs the command on the machine that `dshd` names.
+pub(super) fn run(context: &Context, mut dshd: UnixStream, ask: ExecRequest, report: bool) -> Outcome {
+    check(&ask)?;
+    let command = ask.command.clone();
+    let answer = handover::hand_over(&dshd, None)
+        .and_then(|()| write_blocking(&mut dshd, &Frame::Open(Open::Exec(Box::new(ask)))))
+        .and_then(|()| read_blocking(&mut dshd));
+    let placed = match answer.during(|| "dshd on this machine does not answer".to_owned())? {
+        Some(Frame::Reply(Reply::RunHere(placed))) => placed,
+        Some(Frame::Reply(Reply::Refused(refusal))) => return Err(call::refused(&refusal)),
+        _ => return Err(Failure::new("dshd on this machine names no machine").exiting(exit::MISMATCH)),
+    };
+    let tell = report.then_some(context);
+    if placed.how.as_ref().is_none_or(|how| how.is_local) {
+        return exec_command::run(&command, Some(&placed), tell);
+    }
+    let shell = std::env::var_os(SHELL).filter(|shell| !shell.is_empty()).unwrap_or_else(|| "ssh".into());
+    let mut argv: Vec<OsString> = shell
+        .as_bytes()
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+        .map(|word| OsStr::from_bytes(word).to_owned())
+        .collect();
+    if command.is_interactive() {
+        argv.push("-t".into());
+    }
+    argv.extend([placed.node.as_str().into(), shell_command(command.directory().as_os_str(), &command.argv())]);
+    let mut remote = call::command(&argv, None, [false; 3])?;
+    remote.has_input = command.has_input;
+    exec_command::run(&remote, Some(&placed), tell)
+}
+
+/// Refuses what needs an agent.
+fn check(ask: &ExecRequest) -> Result<(), Failure> {
+    let used = [
+        ("--memory", ask.command.memory_bytes.is_some()),
+        ("--constraint", ask.constraint.is_some()),
+        ("--sandbox", ask.command.sandbox),
+        ("--mirror", ask.mirrors_tree),
+    ];
+    match used.iter().find(|(_, is_used)| *is_used) {
+        None => Ok(()),
+        Some((option, _)) => {
+            Err(Failure::usage(format!("{option} needs an agent, and this machine has only a dshd without a head"))
+                .hint("leave the option out, or let the machines join a cluster: `hostler agent join`"))
+        }
+    }
+}
+
+/// The command for the shell of the user on the other machine.
+fn shell_command(directory: &OsStr, argv: &[OsString]) -> OsString {
+    let mut text = b"cd ".to_vec();
+    quote(directory, &mut text);
+    text.extend(b" || exit 125; exec");
+    for word in argv {
+        text.push(b' ');
+        quote(word, &mut text);
+    }
+    OsString::from_vec(text)
+}
+
+/// Quotes a word for a POSIX shell.
+fn quote(word: &OsStr, text: &mut Vec<u8>) {
+    text.push(b'\'');
+    for byte in word.as_bytes() {
+        match byte {
+            b'\'' => text.extend(b"'\\''"),
+            byte => text.push(*byte),
+        }
+    }
+    text.push(b'\'');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_reach_the_other_shell_unchanged() {
+        let argv = ["printf", "%s|", "it's", "$HOME `x` \\", "", "a\nb"].map(OsString::from);
+        let command = shell_command("/".as_ref(), &argv);
+        let output = std::process::Command::new("sh").arg("-c").arg(&command).output().expect("a shell");
+        assert_eq!(output.stdout, b"it's|$HOME `x` \\||a\nb|");
+        let command = shell_command("/not there".as_ref(), &argv);
+        let status = std::process::Command::new("sh").arg("-c").arg(&command).output().expect("a shell").status;
+        assert_eq!(status.code(), Some(125));
+    }
+}
