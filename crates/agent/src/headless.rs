@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::net::UnixListener as StdListener;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -13,7 +13,7 @@ use hostler_gossip::Policy;
 use hostler_listen::{Admission, Limits};
 use hostler_model::{NodeName, Resources};
 use hostler_remote::{
-    Destination, ExecRequest, Frame, Open, PROTOCOL, Reply, headless_address, multiplex, write_blocking,
+    Choice, Counts, Destination, ExecRequest, Frame, Open, PROTOCOL, Reply, headless_address, multiplex, write_blocking,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -22,6 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::exec::{explain, how, needs_of, no_suitable_node, other_build};
 use crate::gossip::{Gossiping, Hellos, Machines, Ports, Setup, StatusPorts, Weights};
 use crate::handle::Held;
+use crate::mutex::lock;
 
 /// The configuration of a daemon without a head.
 #[derive(Debug)]
@@ -39,6 +40,9 @@ pub struct Config {
     pub status: StatusPorts,
     pub policy: Policy,
 }
+
+/// The UDP port of gossip.
+pub const GOSSIP_PORT: u16 = 7761;
 
 /// How often names are resolved again.
 const RESOLVE: Duration = Duration::from_secs(60);
@@ -72,7 +76,7 @@ pub fn run(config: Config, is_up: impl FnOnce()) -> anyhow::Result<()> {
             let (gossiping, own) = (Arc::clone(&gossiping), name.clone());
             std::thread::Builder::new().name("names".to_owned()).spawn(move || resolve(&gossiping, &own, &listed))?;
         }
-        tokio::spawn(serve(local, gossiping, name));
+        tokio::spawn(serve(local, Arc::new(Answers { gossiping, own: name, counts: Mutex::default() })));
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         is_up();
@@ -123,56 +127,70 @@ fn look_up(name: &NodeName) -> io::Result<SocketAddr> {
     found.into_iter().next().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// The UDP port of gossip.
-pub const GOSSIP_PORT: u16 = 7761;
+/// Answers local programs.
+struct Answers {
+    gossiping: Arc<Gossiping>,
+    own: NodeName,
+    counts: Mutex<Counts>,
+}
 
-async fn serve(mut listener: UnixListener, gossiping: Arc<Gossiping>, own: NodeName) {
+async fn serve(mut listener: UnixListener, answers: Arc<Answers>) {
     let admission = Admission::<()>::new(LIMITS);
     loop {
         let (stream, place) = admission.accept(&mut listener).await;
-        let (gossiping, own) = (Arc::clone(&gossiping), own.clone());
-        tokio::spawn(async move { place.hold(attend(stream, &gossiping, &own)).await });
+        let answers = Arc::clone(&answers);
+        tokio::spawn(async move { place.hold(answers.attend(stream)).await });
     }
 }
 
-/// Serves one request.
-async fn attend(mut stream: UnixStream, gossiping: &Gossiping, own: &NodeName) {
-    let mut word = [0; 2];
-    if stream.read_exact(&mut word).await.is_err() {
-        return;
+impl Answers {
+    /// Serves one request.
+    async fn attend(&self, mut stream: UnixStream) {
+        let mut word = [0; 2];
+        if stream.read_exact(&mut word).await.is_err() {
+            return;
+        }
+        if word[0] != PROTOCOL {
+            let mut answer = Vec::new();
+            let _ = write_blocking(&mut answer, &Frame::refused(Box::new(other_build())));
+            return drop(stream.write_all(&answer).await);
+        }
+        let (_own, mut channels, run) = multiplex(stream, None);
+        let answer = async {
+            let mut channel = channels.next().await?;
+            let Frame::Open(Open::Exec(asked)) = channel.receive().await? else { return None };
+            channel.send(self.reply(&asked)).await.ok()
+        };
+        tokio::pin!(run);
+        tokio::select! {
+            _ = &mut run => return,
+            _ = answer => {}
+        }
+        // Deliver the frame: the connection ends when the caller has read it and closes.
+        let _ = run.await;
     }
-    if word[0] != PROTOCOL {
-        let mut answer = Vec::new();
-        let _ = write_blocking(&mut answer, &Frame::refused(Box::new(other_build())));
-        return drop(stream.write_all(&answer).await);
-    }
-    let (_own, mut channels, run) = multiplex(stream, None);
-    let answer = async {
-        let mut channel = channels.next().await?;
-        let Frame::Open(Open::Exec(asked)) = channel.receive().await? else { return None };
-        channel.send(reply(gossiping, own, &asked)).await.ok()
-    };
-    tokio::pin!(run);
-    tokio::select! {
-        _ = &mut run => return,
-        _ = answer => {}
-    }
-    // Deliver the frame: the connection ends when the caller has read it and closes.
-    let _ = run.await;
-}
 
-fn reply(gossiping: &Gossiping, own: &NodeName, asked: &ExecRequest) -> Frame {
-    let needs = needs_of(asked);
-    if asked.explain {
-        return Frame::Reply(Reply::Explained(Box::new(explain(Some(gossiping), own, &needs))));
+    fn reply(&self, asked: &ExecRequest) -> Frame {
+        let (gossiping, own) = (&self.gossiping, &self.own);
+        let needs = needs_of(asked);
+        let mut counts = lock(&self.counts);
+        if asked.explain {
+            let choice = Choice { counts: *counts, ..explain(Some(gossiping), own, &needs) };
+            return Frame::Reply(Reply::Explained(Box::new(choice)));
+        }
+        let best = gossiping.choose_and_count(&needs);
+        // As with an agent, a command that may run anywhere does not fail while loads are not known yet.
+        if best.is_none() && (!needs.only.is_empty() || needs.not.contains(own)) {
+            return Frame::refused(Box::new(no_suitable_node(Some(gossiping), own, &needs)));
+        }
+        let node = best.as_ref().map_or(own, |best| &best.name).clone();
+        match &best {
+            Some(best) if best.is_local => counts.here += 1,
+            Some(_) => counts.elsewhere += 1,
+            None => counts.fallen_back += 1,
+        }
+        let how = best.as_ref().map(how);
+        let placed = Destination { node, how, cost: None, tried: Vec::new(), advisory: Vec::new() };
+        Frame::Reply(Reply::RunHere(Box::new(placed)))
     }
-    let best = gossiping.choose_and_count(&needs);
-    // As with an agent, a command that may run anywhere does not fail while loads are not known yet.
-    if best.is_none() && (!needs.only.is_empty() || needs.not.contains(own)) {
-        return Frame::refused(Box::new(no_suitable_node(Some(gossiping), own, &needs)));
-    }
-    let node = best.as_ref().map_or(own, |best| &best.name).clone();
-    let how = best.as_ref().map(how);
-    let placed = Destination { node, how, cost: None, tried: Vec::new(), advisory: Vec::new() };
-    Frame::Reply(Reply::RunHere(Box::new(placed)))
 }

@@ -255,6 +255,7 @@ fn dsh_runs_commands_by_ssh_on_the_best_machine() {
     assert_eq!(machines.dsh(&["--node", "n2", "no-such-program"]).code, 127);
     let said = machines.dsh(&["--explain"]);
     assert!(said.stdout.contains("n1 (here)") && said.stdout.contains("\nn2 "), "{said:?}");
+    assert!(said.stdout.contains("commands so far: 1 here, 4 elsewhere"), "{said:?}");
     let said = machines.dsh(&["--all", "hostname"]);
     assert!(said.code == 0 && said.stdout.contains("n1: n1\n") && said.stdout.contains("n2: n2\n"), "{said:?}");
     for option in [&["--memory", "1G"][..], &["--constraint", "ssd"], &["--sandbox"], &["--mirror"]] {
