@@ -87,17 +87,14 @@ impl Machines {
 fn open_ssh(here: &Host, there: &Host) -> Daemon {
     let keys = "mkdir -p /run/sshd && ssh-keygen -q -t ed25519 -N '' -f /home/op/host";
     there.ok(&["sh", "-c", keys]);
-    here.ok(&["sh", "-c", "mkdir -p /root/.ssh && ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519"]);
-    there.write("/home/op/authorized", here.read("/root/.ssh/id_ed25519.pub"));
+    here.ok(&["sh", "-c", "ssh-keygen -q -t ed25519 -N '' -f /home/op/key"]);
+    there.write("/home/op/authorized", here.read("/home/op/key.pub"));
     there.write(
         "/home/op/sshd.conf",
         "HostKey /home/op/host\nAuthorizedKeysFile /home/op/authorized\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n",
     );
     here.write("/home/op/known", format!("{} {}", there.name(), there.read("/home/op/host.pub")));
-    here.write(
-        "/etc/ssh/ssh_config",
-        "UserKnownHostsFile /home/op/known\nBatchMode yes\nIdentityFile /root/.ssh/id_ed25519\n",
-    );
+    here.write("/etc/ssh/ssh_config", "UserKnownHostsFile /home/op/known\nBatchMode yes\nIdentityFile /home/op/key\n");
     let server = there.daemon("sshd", &["/usr/sbin/sshd", "-D", "-e", "-f", "/home/op/sshd.conf"]);
     wait_until("ssh to work", 30, || (here.run(&["ssh", there.name(), "true"]).code == 0).then_some(()));
     server

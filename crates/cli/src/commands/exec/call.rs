@@ -83,7 +83,7 @@ pub(super) fn is_null(stream: BorrowedFd<'_>) -> bool {
 pub(super) fn run(context: &Context, ask: ExecRequest, report: bool, mut local_tree: Option<LocalTree>) -> Outcome {
     let mut agent = match connect().map_err(headless::connect) {
         Ok(agent) => agent,
-        Err(Ok(dshd)) => return headless::run(context, dshd, ask, report),
+        Err(Ok(dshd)) => return run_by_ssh(context, dshd, ask, report),
         // The command requires certain nodes, a memory limit or a sandbox, so it must not run here without the agent.
         Err(Err(failure)) if !is_anywhere(&ask) => return Err(failure),
         Err(Err(failure)) => {
@@ -161,6 +161,18 @@ pub(super) fn run(context: &Context, ask: ExecRequest, report: bool, mut local_t
             None => return Err(lost(&ErrorKind::UnexpectedEof.into())),
         }
     }
+}
+
+/// Runs the command on the machine that a `dshd` without a head names.
+fn run_by_ssh(context: &Context, dshd: UnixStream, ask: ExecRequest, report: bool) -> Outcome {
+    let mut command = ask.command.clone();
+    let placed = headless::ask(dshd, ask)?.map_err(|refusal| refused(&refusal))?;
+    if let Some(argv) = headless::argv(&placed, &command) {
+        let has_input = command.has_input;
+        command = self::command(&argv, None, [false; 3])?;
+        command.has_input = has_input;
+    }
+    exec_command::run(&command, Some(&placed), report.then_some(context))
 }
 
 fn is_anywhere(ask: &ExecRequest) -> bool {
@@ -258,7 +270,7 @@ fn leave(ended: &Report) -> Outcome {
     Ok(u8::try_from(ended.code & 0xff).unwrap_or(exit::FAILED))
 }
 
-pub(super) fn refused(refusal: &Refusal) -> Failure {
+fn refused(refusal: &Refusal) -> Failure {
     let failure = Failure::new(refusal.message.clone()).exiting(refusal.code);
     refusal.hints.iter().fold(failure, |failure, hint| failure.hint(hint.clone()))
 }

@@ -7,14 +7,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 
 use hostler_model::is_system_uid;
-use hostler_remote::{ExecRequest, Frame, Open, Reply, handover, headless_address, read_blocking, write_blocking};
+use hostler_remote::{
+    Command, Destination, ExecRequest, Frame, Open, Refusal, Reply, handover, headless_address, read_blocking,
+    write_blocking,
+};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 
-use super::{call, exec_command};
-use crate::context::Context;
 use crate::exit;
-use crate::failure::{During, Failure, Outcome};
+use crate::failure::{During, Failure};
 
 /// The variable that names the program for remote commands, with options, e.g. `ssh -p 2222`.
 const SHELL: &str = "DSH_RSH";
@@ -35,36 +36,32 @@ pub(super) fn connect(no_agent: Failure) -> Result<UnixStream, Failure> {
         .exiting(exit::RUN_FAILED))
 }
 
-/// Runs the command on the machine that `dshd` names.
-pub(super) fn run(context: &Context, mut dshd: UnixStream, ask: ExecRequest, report: bool) -> Outcome {
+/// Asks where the command runs.
+pub(super) fn ask(mut dshd: UnixStream, ask: ExecRequest) -> Result<Result<Box<Destination>, Box<Refusal>>, Failure> {
     check(&ask)?;
-    let command = ask.command.clone();
     let answer = handover::hand_over(&dshd, None)
         .and_then(|()| write_blocking(&mut dshd, &Frame::Open(Open::Exec(Box::new(ask)))))
         .and_then(|()| read_blocking(&mut dshd));
-    let placed = match answer.during(|| "dshd on this machine does not answer".to_owned())? {
-        Some(Frame::Reply(Reply::RunHere(placed))) => placed,
-        Some(Frame::Reply(Reply::Refused(refusal))) => return Err(call::refused(&refusal)),
-        _ => return Err(Failure::new("dshd on this machine names no machine").exiting(exit::MISMATCH)),
-    };
-    let tell = report.then_some(context);
+    match answer.during(|| "dshd on this machine does not answer".to_owned())? {
+        Some(Frame::Reply(Reply::RunHere(placed))) => Ok(Ok(placed)),
+        Some(Frame::Reply(Reply::Refused(refusal))) => Ok(Err(refusal)),
+        _ => Err(Failure::new("dshd on this machine names no machine").exiting(exit::MISMATCH)),
+    }
+}
+
+/// The command line that runs the command on another machine; `None` for this machine.
+pub(super) fn argv(placed: &Destination, command: &Command) -> Option<Vec<OsString>> {
     if placed.how.as_ref().is_none_or(|how| how.is_local) {
-        return exec_command::run(&command, Some(&placed), tell);
+        return None;
     }
     let shell = std::env::var_os(SHELL).filter(|shell| !shell.is_empty()).unwrap_or_else(|| "ssh".into());
-    let mut argv: Vec<OsString> = shell
-        .as_bytes()
-        .split(u8::is_ascii_whitespace)
-        .filter(|word| !word.is_empty())
-        .map(|word| OsStr::from_bytes(word).to_owned())
-        .collect();
+    let words = shell.as_bytes().split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let mut argv: Vec<OsString> = words.map(|word| OsStr::from_bytes(word).to_owned()).collect();
     if command.is_interactive() {
         argv.push("-t".into());
     }
     argv.extend([placed.node.as_str().into(), shell_command(command.directory().as_os_str(), &command.argv())]);
-    let mut remote = call::command(&argv, None, [false; 3])?;
-    remote.has_input = command.has_input;
-    exec_command::run(&remote, Some(&placed), tell)
+    Some(argv)
 }
 
 /// Refuses what needs an agent.
