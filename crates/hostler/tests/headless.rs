@@ -234,6 +234,9 @@ fn machines_with_one_key_find_each_other_on_the_network() {
 fn dsh_runs_commands_by_ssh_on_the_best_machine() {
     let mut machines = Machines::of(2);
     (0..2).for_each(|at| machines.set_list(at, "n1\nn2\n"));
+    // More load than other processes on this machine cause.
+    let settings = "[dsh]\ncall_load = 100000\ncall_ms = 60000\nremote_margin = 0\n";
+    machines.hosts[0].write("/etc/hostler/agent.toml", settings);
     let said = machines.dsh(&["hostname"]);
     assert!(said.stdout == "n1\n" && said.stderr.contains("running the command here"), "no daemon yet: {said:?}");
     (0..2).for_each(|at| machines.start(at, &[]));
@@ -244,6 +247,8 @@ fn dsh_runs_commands_by_ssh_on_the_best_machine() {
     let script = "cd /usr/share && dsh --node n2 sh -c 'hostname; pwd; cat; echo \"$1\" >&2; exit 7' sh \"it's  \\$1\"";
     let said = machines.hosts[0].run_with_input(&["sh", "-c", script], "input");
     assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (7, "n2\n/usr/share\ninput", "it's  $1\n"));
+    let said = machines.hosts[0].ok(&["script", "-qec", "dsh --node n2 sh -c 'hostname; tty'", "/dev/null"]);
+    assert!(said.contains("n2\r\n/dev/pts/"), "on a terminal: {said}");
     let said = machines.dsh(&["--exclude", "n1", "--report", "hostname"]);
     assert!(said.stdout == "n2\n" && said.stderr.contains("ran on n2 (score "), "{said:?}");
     let said = machines.dsh(&["--node", "n1", "--report", "hostname"]);
@@ -252,7 +257,7 @@ fn dsh_runs_commands_by_ssh_on_the_best_machine() {
     assert_eq!(machines.dsh(&["--node", "n2", "no-such-program"]).code, 127);
     let said = machines.dsh(&["--explain"]);
     assert!(said.stdout.contains("n1 (here)") && said.stdout.contains("\nn2 "), "{said:?}");
-    assert!(said.stdout.contains("commands so far: 1 here, 4 elsewhere"), "{said:?}");
+    assert!(said.stdout.contains("commands so far: 1 here, 5 elsewhere"), "{said:?}");
     let said = machines.dsh(&["--all", "hostname"]);
     assert!(said.code == 0 && said.stdout.contains("n1: n1\n") && said.stdout.contains("n2: n2\n"), "{said:?}");
     for option in [&["--memory", "1G"][..], &["--constraint", "ssd"], &["--sandbox"], &["--mirror"]] {
@@ -265,7 +270,7 @@ fn dsh_runs_commands_by_ssh_on_the_best_machine() {
     // Commands that start at the same moment go to different machines.
     let many = "for i in 1 2 3 4 5 6 7 8; do dsh sh -c 'hostname; sleep 2' & done; wait";
     let ran = machines.hosts[0].ok(&["sh", "-c", many]);
-    assert!(ran.contains("n1") && ran.contains("n2") && ran.lines().count() == 8, "{ran}");
+    assert!(ran.matches("n1").count() >= 2 && ran.matches("n2").count() >= 2 && ran.lines().count() == 8, "{ran}");
 
     // Another program in place of ssh; the option is passed on.
     machines.hosts[0].write("/home/op/rsh", "#!/bin/sh\necho \"$@\"\n");
