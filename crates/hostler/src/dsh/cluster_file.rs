@@ -122,7 +122,7 @@ mod tests {
             ("\n\n# x\na 1 0\n", 4, "`0` is not a weight"),
             ("a 1 1 1", 1, "`a 1 1 1` is not a name and at most two weights"),
             ("a\nb=there 1", 2, "`there` is not an IP address"),
-            ("a=", 1, "`` is not an IP address"),
+            ("a=", 1, "an IP address"),
             ("a\n-b\n", 2, "`-b` is not a host name"),
             ("a\nü 1\n", 2, "is not a host name"),
             ("a\nb\nA 2\n", 3, "repeats the machine A of line 1"),
