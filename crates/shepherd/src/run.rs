@@ -73,6 +73,8 @@ pub(crate) struct Run {
     limit_signal_sent: bool,
     /// Signals that came before there was a program to get them.
     early_signals: Vec<RunSignal>,
+    /// Whether a program was seen that gets signals. From then on, none waits.
+    has_program: bool,
     recording: bool,
     /// How the program of a sandbox ends; `child` is then the init process.
     program: Option<ProgramEnd>,
@@ -180,6 +182,7 @@ impl Run {
             next_output_check,
             limit_signal_sent: false,
             early_signals: Vec::new(),
+            has_program: false,
             recording: false,
             program: start.program,
         }
@@ -215,7 +218,8 @@ impl Run {
     }
 
     fn send_early_signals(&mut self, now: Instant) {
-        let is_early = now < self.started_at + HOST_START && !self.program_has_started();
+        self.has_program |= now >= self.started_at + HOST_START || self.program_has_started();
+        let is_early = !self.has_program;
         if let Some(main) = self.main_program().filter(|_| !is_early) {
             for signal in self.early_signals.drain(..) {
                 members::signal_some(main, self.options.has_steps, self.program.is_some(), &signal);

@@ -68,7 +68,7 @@ fn signal_that_is_due_at_the_start_finds_a_program_that_handles_it() {
 fn signal_before_a_step_host_has_started_the_program_reaches_the_program() {
     let dir = directory();
     // The shell stands for a host that takes long to start, since it starts nothing before the file exists.
-    let host = "touch up; until [ -e go ]; do :; done; sh -c 'echo program; exec sleep 600'; echo host";
+    let host = ": > up; until [ -e go ]; do :; done; sh -c 'echo program; exec sleep 600'; echo host";
     let mut launch = script(dir.path(), host);
     launch.options.has_steps = true;
     let mut shepherd = start_run(&launch);
