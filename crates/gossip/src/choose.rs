@@ -86,7 +86,7 @@ pub enum Unfit {
     Features,
     /// The node has only this many bytes of available memory.
     Memory(u64),
-    /// The rank expression has this value, which is not a number from zero.
+    /// The rank expression has this value, which is negative or not a number.
     Rank(String),
 }
 
@@ -219,16 +219,22 @@ fn judge<'a>(
         false if needs.prefer_local => policy.prefer_local_margin,
         false => policy.remote_margin,
     };
+    // A rank is not a time, so the overhead of another node is not added to it.
     let rank = needs.rank.as_ref().or(policy.rank.as_ref());
-    // The way is a part of the command's time, and so is only the usual score.
-    let way = if node.is_local || rank.is_some() { 0 } else { needs.way };
-    let score = match rank {
-        None => score(load, in_flight, policy),
-        Some(rank) => ranked_score(rank, load, in_flight, policy)?,
+    let way = if node.is_local { 0 } else { needs.way };
+    let (score, key) = match rank {
+        None => {
+            let score = score(load, in_flight, policy);
+            (score, (score.total.saturating_mul(1000 + u64::from(margin)) / 1000).saturating_add(way))
+        }
+        Some(rank) => {
+            let (score, value) = ranked_score(rank, load, in_flight, policy)?;
+            // A value may be in any unit, so it is not rounded. The bits of numbers from zero have the order of the numbers.
+            (score, (value * (1.0 + f64::from(margin) / 1000.0)).to_bits())
+        }
     };
-    let total = (score.total.saturating_mul(1000 + u64::from(margin)) / 1000).saturating_add(way);
     let chance = Dice::new(random ^ u64::from(member.id.0)).next();
-    Ok(Fit { key: (total, chance), member, load, in_flight, is_local: node.is_local, score })
+    Ok(Fit { key: (key, chance), member, load, in_flight, is_local: node.is_local, score })
 }
 
 /// An upper limit for a node's CPUs, more than any node has.
@@ -254,8 +260,8 @@ fn score(load: &Load, in_flight: u64, policy: &Policy) -> Score {
     Score { sharing, fullness, pressure, memory, total }
 }
 
-/// Computes the score of a node with a rank expression, whose value replaces the total.
-fn ranked_score(rank: &Rank, load: &Load, in_flight: u64, policy: &Policy) -> Result<Score, Unfit> {
+/// Computes the score of a node with a rank expression, whose value replaces the total. Also returns the exact value.
+fn ranked_score(rank: &Rank, load: &Load, in_flight: u64, policy: &Policy) -> Result<(Score, f64), Unfit> {
     let score = score(load, in_flight, policy);
     let hundredths = |value: u32| f64::from(value) / 100.0;
     let share = |thousandths: Option<u16>| f64::from(thousandths.unwrap_or(0)) / 1000.0;
@@ -276,7 +282,9 @@ fn ranked_score(rank: &Rank, load: &Load, in_flight: u64, policy: &Policy) -> Re
     if !(value.is_finite() && value >= 0.0) {
         return Err(Unfit::Rank(value.to_string()));
     }
-    Ok(Score { total: (value * 1000.0).round() as u64, ..score })
+    // Without the sign of a negative zero.
+    let value = value.abs();
+    Ok((Score { total: (value * 1000.0).round() as u64, ..score }, value))
 }
 
 impl Unfit {
@@ -302,7 +310,7 @@ impl fmt::Display for Unfit {
             Self::Closed => f.write_str("the node accepts no commands now"),
             Self::NeverOpen => f.write_str("the node's agent accepts no commands"),
             Self::Features => f.write_str("the node lacks the requested features"),
-            Self::Rank(value) => write!(f, "the rank expression gives {value}, which is not a number from zero"),
+            Self::Rank(value) => write!(f, "the rank expression gives {value}, which is negative or not a number"),
             Self::Memory(bytes) => {
                 write!(f, "the node has only {} of available memory", hostler_model::format_bytes(*bytes))
             }

@@ -30,7 +30,7 @@ pub struct Policy {
     pub remote_margin: u32,
     /// Replaces `remote_margin` for a command that prefers the local node.
     pub prefer_local_margin: u32,
-    /// Scores that differ by at most this much count as equal, and a random node among them is chosen. Nodes with the
+    /// Scores, but not ranks, that differ by at most this much count as equal, and a random node among them is chosen. Nodes with the
     /// same knowledge therefore choose different nodes.
     pub tie: u32,
     /// How long an unreachable node is avoided, in milliseconds.

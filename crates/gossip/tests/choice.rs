@@ -111,8 +111,8 @@ fn rank_expression_of_a_call_comes_before_that_of_the_policy_and_before_the_scor
     let scene = Scene::new(2).change(0, busy).change(1, small);
     assert_eq!(scene.best(), 1);
     let ranked = |rank: &str| Needs { rank: Some(rank.parse().expect(rank)), ..Needs::default() };
-    assert_eq!(scene.best_with(&ranked("1000 / free_memory")), 0);
-    let policy = Policy { rank: Some("1000 / free_memory".parse().expect("a rank")), ..Policy::default() };
+    assert_eq!(scene.best_with(&ranked("1 / free_memory")), 0);
+    let policy = Policy { rank: Some("1 / free_memory".parse().expect("a rank")), ..Policy::default() };
     let by_policy = |needs: &Needs| {
         choose(scene.nodes(), needs, &policy, &Calls::default(), NOW, 1).first().expect("a node is suitable").clone()
     };

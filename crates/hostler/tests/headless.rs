@@ -124,7 +124,8 @@ fn listed_machines_share_loads_without_a_head_and_as_nobody() {
     machines.start(2, &[]);
     machines.wait_for_names(0, &["n1", "n2", "n3"]);
     machines.wait_for_names(2, &["n1", "n2", "n3"]);
-    assert!(!machines.hosts[0].read("/home/op/dshd.log").contains(" WARN "), "nothing differs");
+    let log = machines.hosts[0].read("/home/op/dshd.log");
+    assert!(!log.contains("has another") && !log.contains("is also called"), "{log}");
 
     // In the background, on other ports, beside nothing else: the address for programs is taken.
     let second = machines.hosts[0].run(&[
@@ -267,7 +268,8 @@ fn dsh_runs_commands_by_ssh_on_the_best_machine() {
     let said = machines.dsh(&["--node", "n9", "true"]);
     assert!(said.code == 125 && said.stderr.contains("n9: no node of that name is known here"), "{said:?}");
 
-    // Commands that start at the same moment go to different machines.
+    // Commands that start at the same moment go to different machines. Those above count as load for `call_ms`.
+    std::thread::sleep(std::time::Duration::from_secs(4));
     let many = "for i in 1 2 3 4 5 6 7 8; do dsh sh -c 'hostname; sleep 2' & done; wait";
     let ran = machines.hosts[0].ok(&["sh", "-c", many]);
     assert!(ran.matches("n1").count() >= 2 && ran.matches("n2").count() >= 2 && ran.lines().count() == 8, "{ran}");

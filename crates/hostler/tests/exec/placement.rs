@@ -119,7 +119,7 @@ fn explain_and_where_report_the_choice_of_a_node() {
     assert!(one["score"].as_u64().is_some_and(|score| score >= 8000 && score % 1000 == 0), "{ranked}");
     let negative = machines.run(0, "dsh --rank '-cpus' --node n2 true");
     assert_eq!(negative.code, 125, "{negative:?}");
-    assert!(negative.stderr.contains("is not a number from zero"), "{negative:?}");
+    assert!(negative.stderr.contains("is negative or not a number"), "{negative:?}");
     let wrong = machines.run(0, "dsh --rank 'lod' true");
     assert!(wrong.code == 2 && wrong.stderr.contains("not lod"), "{wrong:?}");
 

@@ -182,7 +182,10 @@ fn is_anywhere(ask: &ExecRequest) -> bool {
 /// Asks the agent for the score of each node, without running a command.
 pub(super) fn choice(mut ask: ExecRequest) -> Result<Box<Choice>, Failure> {
     ask.explain = true;
-    let mut agent = connect().or_else(headless::connect)?;
+    let (mut agent, ask) = match connect() {
+        Ok(agent) => (agent, ask),
+        Err(no_agent) => (headless::connect(no_agent)?, headless::without_command(ask)),
+    };
     let answer = handover::hand_over(&agent, None)
         .and_then(|()| write_blocking(&mut agent, &Frame::Open(Open::Exec(Box::new(ask)))))
         .and_then(|()| read_blocking(&mut agent));

@@ -39,6 +39,7 @@ pub(super) fn connect(no_agent: Failure) -> Result<UnixStream, Failure> {
 /// Asks where the command runs.
 pub(super) fn ask(mut dshd: UnixStream, ask: ExecRequest) -> Result<Result<Box<Destination>, Box<Refusal>>, Failure> {
     check(&ask)?;
+    let ask = without_command(ask);
     let answer = handover::hand_over(&dshd, None)
         .and_then(|()| write_blocking(&mut dshd, &Frame::Open(Open::Exec(Box::new(ask)))))
         .and_then(|()| read_blocking(&mut dshd));
@@ -49,14 +50,24 @@ pub(super) fn ask(mut dshd: UnixStream, ask: ExecRequest) -> Result<Result<Box<D
     }
 }
 
+/// Only what the daemon needs to compare machines: arguments and environment may hold secrets.
+pub(super) fn without_command(ask: ExecRequest) -> ExecRequest {
+    let mut command = Command::new(&["true".into()], [], "/".into());
+    command.memory_bytes = ask.command.memory_bytes;
+    ExecRequest { command, ..ask }
+}
+
 /// The command line that runs the command on another machine; `None` for this machine.
 pub(super) fn argv(placed: &Destination, command: &Command) -> Option<Vec<OsString>> {
     if placed.how.as_ref().is_none_or(|how| how.is_local) {
         return None;
     }
-    let shell = std::env::var_os(SHELL).filter(|shell| !shell.is_empty()).unwrap_or_else(|| "ssh".into());
+    let shell = std::env::var_os(SHELL).unwrap_or_default();
     let words = shell.as_bytes().split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let mut argv: Vec<OsString> = words.map(|word| OsStr::from_bytes(word).to_owned()).collect();
+    if argv.is_empty() {
+        argv.push("ssh".into());
+    }
     if command.is_interactive() {
         argv.push("-t".into());
     }

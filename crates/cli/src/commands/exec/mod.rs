@@ -144,7 +144,7 @@ struct WhereTo {
     #[arg(long)]
     prefer_local: bool,
 
-    /// Choose the node with the lowest value of this expression, e.g. 'load * load_weight' or '1 / free_memory'
+    /// Choose the node with the lowest value of this expression, e.g. 'load * load_weight' or '1e6 / free_memory'
     ///
     /// Names: load, busy, cpus, free_memory and memory in MiB, cpu_pressure, memory_pressure, io_pressure, load_weight,
     /// memory_weight, under_way, score. Operators: + - * / ( ) min(a, b) max(a, b).
