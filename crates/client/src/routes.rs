@@ -15,7 +15,7 @@ use hostler_proto::api::{
 use hostler_proto::dry_run::{DryRunRequest, DryRunView};
 use hostler_proto::link::StepRecord;
 use hostler_proto::notify::{Notifications, TestMessage};
-use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView, TraitsChange};
+use hostler_proto::partitions::{InvitePartition, NewPartition, PartitionChange, PartitionView, TraitsChange};
 use hostler_proto::peers::{LOAD_PATH, LoadTable, Peers};
 use hostler_proto::power::{EnergyView, PowerRequest};
 use hostler_proto::settings::{NewValue, SettingView};
@@ -184,7 +184,7 @@ impl Client {
 
     /// Creates a join code for a node of this name.
     pub async fn invite(&self, node: &NodeName) -> Result<Invitation, ClientError> {
-        self.invite_as(&Invite { node: Some(node.clone()), ..Invite::default() }).await
+        self.invite_as(&Invite { node: Some(node.clone()), address: None }).await
     }
 
     /// Creates a join code, optionally with a name and an address.
@@ -282,6 +282,15 @@ impl Client {
     /// [`ClientError::Refused`] with code `partition_in_use` if jobs wait in it.
     pub async fn remove_partition(&self, name: &PartitionName) -> Result<(), ClientError> {
         self.call_bytes(Call::delete(format!("/partitions/{name}")).once()).await.map(drop)
+    }
+
+    /// Creates the join code for the nodes of a partition.
+    pub async fn invite_partition(
+        &self,
+        name: &PartitionName,
+        invite: &InvitePartition,
+    ) -> Result<Invitation, ClientError> {
+        self.call(Call::post(format!("/partitions/{name}/invite")).json(invite)).await
     }
 
     pub async fn settings(&self) -> Result<Vec<SettingView>, ClientError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hostler_core::head::{
     Caller, Changes, Command, ConnectionId, Effect, Ended, Event, Job, KEY_LIFE_MS, KeyRefusal, NewUser, Now, Record,
-    Refusal, Stamped, State, SubmissionKey, UsersCommand, decide, explain, schedule, update,
+    Refusal, Replaces, Stamped, State, SubmissionKey, UsersCommand, decide, explain, schedule, update,
 };
 use hostler_model::{
     CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeFacts, NodeName, NodeState, Request, Resources, Role, RunId,
@@ -95,8 +95,8 @@ impl Head {
         self.apply(Event::EpochStarted { epoch: self.state.next_epoch(), owner: None });
     }
 
-    fn join(&mut self, key: Digest, may_replace: bool) -> Result<(), Refusal> {
-        self.command(&Command::Join { node: n1(), key, life_ms: LIFE_MS, may_replace })
+    fn join(&mut self, key: Digest, replaces: Replaces) -> Result<(), Refusal> {
+        self.command(&Command::Join { node: n1(), key, life_ms: LIFE_MS, replaces })
     }
 
     fn renew(&mut self, with: Digest, key: Digest) -> Result<(), Refusal> {
@@ -189,9 +189,9 @@ fn unwelcome(result: Result<(), Refusal>) -> KeyRefusal {
 fn only_members_may_connect() {
     let mut head = Head::new();
     assert_eq!(unwelcome(head.hello(FIRST, 1)), KeyRefusal::NotAMember(n1()));
-    head.join(FIRST, false).expect("the name is free");
-    head.join(FIRST, false).expect("a repeated join is accepted");
-    assert_eq!(head.join(SECOND, false), Err(Refusal::NameTaken(n1())));
+    head.join(FIRST, Replaces::Nothing).expect("the name is free");
+    head.join(FIRST, Replaces::Nothing).expect("a repeated join is accepted");
+    assert_eq!(head.join(SECOND, Replaces::Nothing), Err(Refusal::NameTaken(n1())));
     assert_eq!(unwelcome(head.hello(SECOND, 1)), KeyRefusal::Replaced(n1()));
     head.hello(FIRST, 1).expect("accepted");
     assert_eq!(head.node_state(), NodeState::Up);
@@ -210,7 +210,7 @@ fn node_whose_name_would_take_over_a_user_is_refused() {
         ("ada@lab.example", false),
         ("n1@lab.example", false),
     ] {
-        for may_replace in [false, true] {
+        for replaces in [Replaces::Nothing, Replaces::Away, Replaces::Any] {
             let mut head = Head::new();
             let name: UserName = user.parse().expect("a name");
             let ada = NewUser {
@@ -222,7 +222,7 @@ fn node_whose_name_would_take_over_a_user_is_refused() {
             };
             head.command(&Command::Users(UsersCommand::Add(ada))).expect("accepted");
             let refusal = Refusal::NameOfUser { node: n1(), user: name };
-            assert_eq!(head.join(FIRST, may_replace), if is_refused { Err(refusal) } else { Ok(()) }, "{user}");
+            assert_eq!(head.join(FIRST, replaces), if is_refused { Err(refusal) } else { Ok(()) }, "{user}");
         }
     }
 }
@@ -230,9 +230,9 @@ fn node_whose_name_would_take_over_a_user_is_refused() {
 #[test]
 fn machine_invited_by_name_replaces_the_old_one() {
     let mut head = Head::new();
-    head.join(FIRST, true).expect("invited");
+    head.join(FIRST, Replaces::Any).expect("invited");
     head.hello(FIRST, 1).expect("accepted");
-    head.join(SECOND, true).expect("invited by name");
+    head.join(SECOND, Replaces::Any).expect("invited by name");
     let [(ConnectionId(1), reason)] = head.closed.as_slice() else { panic!("{:?}", head.closed) };
     assert!(reason.contains("joined as node n1"), "{reason}");
     let why = unwelcome(head.hello(FIRST, 2)).to_string();
@@ -243,7 +243,7 @@ fn machine_invited_by_name_replaces_the_old_one() {
 #[test]
 fn both_keys_are_valid_until_the_new_one_is_used() {
     let mut head = Head::new();
-    head.join(FIRST, true).expect("invited");
+    head.join(FIRST, Replaces::Any).expect("invited");
     head.hello(FIRST, 1).expect("accepted");
     assert_eq!(head.state.renew_in_ms(&n1(), FIRST, Timestamp(0)), Some(60_000));
     head.at = 60_000;
@@ -269,21 +269,21 @@ fn both_keys_are_valid_until_the_new_one_is_used() {
 #[test]
 fn key_expires_on_the_clusters_clock() {
     let mut head = Head::new();
-    head.join(FIRST, true).expect("invited");
+    head.join(FIRST, Replaces::Any).expect("invited");
     head.at = LIFE_MS;
     head.hello(FIRST, 1).expect("accepted");
     head.at += 1;
     let why = unwelcome(head.hello(FIRST, 2));
     assert!(why.to_string().contains("has expired"), "{why}");
     assert_eq!(unwelcome(head.renew(FIRST, SECOND)), why);
-    head.join(SECOND, true).expect("invited again");
+    head.join(SECOND, Replaces::Any).expect("invited again");
     head.hello(SECOND, 3).expect("a member again");
 }
 
 #[test]
 fn node_that_joined_before_keys_were_stored_is_accepted() {
     let mut head = Head::new();
-    head.join(FIRST, true).expect("invited");
+    head.join(FIRST, Replaces::Any).expect("invited");
     head.hello(FIRST, 1).expect("accepted");
     // The state of an older head.
     let mut old: serde_json::Value = serde_json::to_value(&head.state).expect("a state can be serialized");
@@ -302,7 +302,7 @@ fn node_that_joined_before_keys_were_stored_is_accepted() {
 #[test]
 fn drained_node_finishes_its_runs_and_gets_no_new_ones() {
     let mut head = Head::new();
-    head.join(FIRST, true).expect("invited");
+    head.join(FIRST, Replaces::Any).expect("invited");
     head.hello(FIRST, 1).expect("accepted");
     let job = head.submit(false);
     let run = head.run_of(job);
@@ -330,7 +330,7 @@ fn drained_node_finishes_its_runs_and_gets_no_new_ones() {
 #[test]
 fn removed_node_loses_keys_connection_and_runs() {
     let mut head = Head::new();
-    head.join(FIRST, true).expect("invited");
+    head.join(FIRST, Replaces::Any).expect("invited");
     head.hello(FIRST, 1).expect("accepted");
     let (lost, again) = (head.submit(false), head.submit(true));
     for job in [lost, again] {
@@ -361,7 +361,7 @@ fn removed_node_loses_keys_connection_and_runs() {
     head.restart();
     assert_eq!(unwelcome(head.hello(FIRST, 2)), KeyRefusal::NotAMember(n1()), "still removed after a restart");
     // Invited again, it is a new node, and the requeued job runs.
-    head.join(SECOND, false).expect("the name is free again");
+    head.join(SECOND, Replaces::Nothing).expect("the name is free again");
     head.hello(SECOND, 3).expect("accepted");
     assert_eq!(head.state_of(again), JobState::Starting);
 }
@@ -369,7 +369,7 @@ fn removed_node_loses_keys_connection_and_runs() {
 #[test]
 fn node_that_never_connected_can_be_removed() {
     let mut head = Head::new();
-    head.join(FIRST, true).expect("invited");
+    head.join(FIRST, Replaces::Any).expect("invited");
     head.remove().expect("the node has joined");
     assert_eq!(unwelcome(head.hello(FIRST, 1)), KeyRefusal::NotAMember(n1()));
 }

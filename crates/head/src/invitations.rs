@@ -1,7 +1,7 @@
 //! Invitations of new nodes, and protection against guessing of join codes.
 //!
 //! A join code contains 128 random bits, so guessing is hopeless. The head still delays wrong codes, and counts them
-//! ([`crate::failures`]). An error never reveals which part of a code is wrong, so a stranger learns nothing about
+//! ([`crate::failures`]). An error never reveals which part of a single machine's code is wrong, so a stranger learns nothing about
 //! existing codes.
 //!
 //! Invitations of single machines are kept in memory and use the monotonic clock. A restart of the head deletes them. The code of
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hostler_core::head::{PoolCode, State};
+use hostler_core::head::{PartitionCode, Replaces, State};
 use hostler_model::{Digest, NodeName, NodePatterns, PartitionName, WallTime, format_ms};
 use hostler_snapshot::chunk::digest_of;
 
@@ -23,46 +23,43 @@ const INVITATION_TTL: Duration = Duration::from_secs(3600);
 const MAX_INVITATIONS: usize = 10_000;
 
 /// Default validity of a partition's code.
-const POOL_CODE_MS: u64 = 7 * 24 * 3600 * 1000;
+const PARTITION_CODE_MS: u64 = 7 * 24 * 3600 * 1000;
 
 /// Longest validity of a partition's code.
-const LONGEST_POOL_CODE_MS: u64 = 366 * 24 * 3600 * 1000;
+const LONGEST_PARTITION_CODE_MS: u64 = 366 * 24 * 3600 * 1000;
 
 /// A new secret for a partition's code, and the code for the state.
 ///
 /// # Errors
-/// If it would be valid for no time, or for longer than [`LONGEST_POOL_CODE_MS`].
-pub(crate) fn pool_code(valid_ms: Option<u64>, now: WallTime) -> Result<(String, PoolCode), String> {
-    let valid_ms = valid_ms.unwrap_or(POOL_CODE_MS);
-    if !(1..=LONGEST_POOL_CODE_MS).contains(&valid_ms) {
+/// If it would be valid for no time, or for longer than [`LONGEST_PARTITION_CODE_MS`].
+pub(crate) fn partition_code(valid_ms: Option<u64>, now: WallTime) -> Result<(String, PartitionCode), String> {
+    let valid_ms = valid_ms.unwrap_or(PARTITION_CODE_MS);
+    if !(1..=LONGEST_PARTITION_CODE_MS).contains(&valid_ms) {
         return Err(format!(
             "a join code is valid for at most {}, and not for no time",
-            format_ms(LONGEST_POOL_CODE_MS)
+            format_ms(LONGEST_PARTITION_CODE_MS)
         ));
     }
     let secret = random_name();
     let until = WallTime(now.0.saturating_add_unsigned(valid_ms));
-    Ok((secret.clone(), PoolCode { secret: digest_of(secret.as_bytes()), until }))
+    Ok((secret.clone(), PartitionCode { secret: digest_of(secret.as_bytes()), until }))
 }
 
 /// Admits a machine with the code of a partition; `None` if the code is not that of a partition. The machine may replace a node
-/// that is not connected, such as a virtual machine that was deleted.
-pub(crate) fn by_pool_code(
+/// that is away, such as a virtual machine that was deleted.
+pub(crate) fn by_partition_code(
     state: &State,
     candidate: &Candidate<'_>,
     now: WallTime,
 ) -> Option<Result<Ticket, NotInvited>> {
     let secret = digest_of(candidate.secret.as_bytes());
-    let is_valid = |code: &PoolCode| code.secret == secret && now < code.until;
+    let is_valid = |code: &PartitionCode| code.secret == secret && now < code.until;
     let partition = state.partitions.iter().find(|partition| partition.join_code.as_ref().is_some_and(is_valid))?;
     let Some(node) = candidate.node.or(candidate.machine) else { return Some(Err(NotInvited::Nameless)) };
     let (patterns, name) = (partition.nodes.clone(), partition.name.clone());
-    Some(match state.node(node) {
-        _ if !patterns.matches(node) => {
-            Err(NotInvited::NotInPartition { node: node.clone(), partition: name, patterns })
-        }
-        Some(present) if present.link.is_some() => Err(NotInvited::Connected(node.clone())),
-        _ => Ok(Ticket { node: node.clone(), may_replace: true }),
+    Some(match patterns.matches(node) {
+        true => Ok(Ticket { node: node.clone(), replaces: Replaces::Away }),
+        false => Err(NotInvited::NotInPartition { node: node.clone(), partition: name, patterns }),
     })
 }
 
@@ -96,15 +93,15 @@ pub(crate) struct Candidate<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) node: NodeName,
-    /// Whether the machine may replace an existing node of that name.
-    pub(crate) may_replace: bool,
+    /// Which existing node of that name the machine may replace.
+    pub(crate) replaces: Replaces,
 }
 
 /// Why a machine may not join. The error does not reveal which part of the code is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotInvited {
     #[error(
-        "the join code is not valid for this machine: it is unknown, older than an hour, already used, or for another node"
+        "the join code is not valid for this machine: it is unknown, too old, already used, ended, or for another node"
     )]
     Wrong,
     /// The code is valid, but neither the code nor the request contains a usable node name.
@@ -113,9 +110,6 @@ pub(crate) enum NotInvited {
     /// The code is that of a partition.
     #[error("this join code is for the nodes {patterns} of partition {partition}, not for {node}")]
     NotInPartition { node: NodeName, partition: PartitionName, patterns: NodePatterns },
-    /// The code is that of a partition.
-    #[error("node {0} is connected; with the join code of a partition, a machine replaces only a node that is not")]
-    Connected(NodeName),
 }
 
 impl Invitations {
@@ -149,7 +143,8 @@ impl Invitations {
             .ok_or(NotInvited::Wrong)?;
         let node = invited.node.as_ref().or(candidate.node).or(candidate.machine).ok_or(NotInvited::Nameless)?.clone();
         invited.taken_by = Some(candidate.request);
-        Ok(Ticket { node, may_replace: invited.node.is_some() })
+        let replaces = if invited.node.is_some() { Replaces::Any } else { Replaces::Nothing };
+        Ok(Ticket { node, replaces })
     }
 
     /// Reverts [`Self::take`]: makes the invitation that this request used valid again.
@@ -200,7 +195,7 @@ mod tests {
             Err(NotInvited::Wrong),
             "the error must not tell that the secret is right"
         );
-        let ticket = Ticket { node: a.clone(), may_replace: true };
+        let ticket = Ticket { node: a.clone(), replaces: Replaces::Any };
         assert_eq!(take(&all, &secret, None, 1), Ok(ticket.clone()));
         assert_eq!(take(&all, &secret, Some(&a), 1), Ok(ticket.clone()), "the answer may have been lost");
         assert_eq!(take(&all, &secret, Some(&a), 2), Err(NotInvited::Wrong));
@@ -216,9 +211,9 @@ mod tests {
         let secret = all.invite(None);
         let nameless = Candidate { secret: &secret, node: None, machine: None, request: Digest([1; 32]) };
         assert_eq!(all.take(&nameless), Err(NotInvited::Nameless));
-        assert_eq!(take(&all, &secret, Some(&a), 1), Ok(Ticket { node: a, may_replace: false }));
+        assert_eq!(take(&all, &secret, Some(&a), 1), Ok(Ticket { node: a, replaces: Replaces::Nothing }));
         let secret = all.invite(None);
-        assert_eq!(take(&all, &secret, None, 1), Ok(Ticket { node: node("machine"), may_replace: false }));
+        assert_eq!(take(&all, &secret, None, 1), Ok(Ticket { node: node("machine"), replaces: Replaces::Nothing }));
     }
 
     #[test]

@@ -128,6 +128,7 @@ mod tests {
             ("post", "/users/{name}/role"),
             ("post", "/users/{name}/invite"),
             ("post", "/nodes/invite"),
+            ("post", "/partitions/{name}/invite"),
             ("get", "/audit"),
         ] {
             assert_eq!(rights.rule_of(method, path), Some(Who::Admins), "{method} {path}");

@@ -143,14 +143,17 @@ fn machines_that_were_never_here_join_with_the_code_of_their_partition() {
     for round in 1..=2 {
         head.kill_head();
         head.run_head();
-        let job = head.ok(&["run", "--detach", "-c", "2", "-m", "16M", "--", "sh", "-c", "echo $HOSTLER_NODE"]);
-        head.ok(&["wait", &job]);
-        assert!(head.ok(&["logs", &job]).starts_with("cloud"));
+        let script = format!("echo $HOSTLER_NODE; until [ -e {}-{round} ]; do sleep 0.05; done", head.path("go"));
+        let job = head.ok(&["run", "--detach", "-c", "2", "-m", "16M", "--", "sh", "-c", &script]);
+        head.wait_for_job(&job, "running");
         let booted = std::fs::read_to_string(head.home.path("booted")).expect("a machine was made");
         assert_eq!(booted.lines().count(), round, "{booted}");
         let name = booted.lines().last().expect("a line");
         let taken = head.join("stranger", &code, &["--name", name], |_| {});
-        assert!(taken.stderr.contains(&format!("node {name} is connected")), "{taken:?}");
+        assert!(taken.code != 0 && taken.stderr.contains(&format!("node {name} is there")), "{taken:?}");
+        head.home.write(&format!("go-{round}"), "");
+        head.ok(&["wait", &job]);
+        assert!(head.ok(&["logs", &job]).starts_with("cloud"));
         wait_for_power(&head, name, "off");
         wait_until("the machine to be deleted", 10, || {
             (!head.home.path(&format!("machine-{name}")).exists()).then_some(())

@@ -254,12 +254,6 @@ pub struct Invite {
     /// Name of the node; absent to allow any new name.
     #[serde(default)]
     pub node: Option<NodeName>,
-    /// The code is for all nodes of this partition, and any number of machines; without `node`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partition: Option<PartitionName>,
-    /// How long the code for a partition is valid, in milliseconds; absent for seven days.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub valid_ms: Option<u64>,
     /// Address at which the node reaches the head, `HOST:PORT`; absent for the head's configured address.
     #[serde(default)]
     #[schema(

@@ -113,6 +113,22 @@ pub struct PartitionChange {
     pub ends_join_code: bool,
 }
 
+/// Request body of `POST /partitions/{name}/invite`: creates the join code for the nodes of a partition.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InvitePartition {
+    /// How long the code is valid, in milliseconds; absent for seven days.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 31_622_400_000_u64)]
+    pub valid_ms: Option<u64>,
+    /// Address at which the nodes reach the head, `HOST:PORT`; absent for the head's configured address.
+    #[serde(default)]
+    #[schema(
+        format = "address",
+        pattern = r"^([A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62}){0,2}|\[[0-9a-fA-F:.]{2,45}\])(:[1-9][0-9]{0,3})?$"
+    )]
+    pub address: Option<String>,
+}
+
 /// Reads a rule by its word only. Records may also have truth values.
 fn rule_by_word<'de, D: Deserializer<'de>>(value: D) -> Result<Option<ExclusiveRule>, D::Error> {
     let Some(word) = Option::<String>::deserialize(value)? else { return Ok(None) };

@@ -10,8 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Effect, Ended, Event, KEY_LIFE_MS, Now, PowerCommand, Stage, Stamped,
-    State, SubmissionKey, decide, follow_up, update,
+    Caller, Changes, Command, ConnectionId, Effect, Ended, Event, KEY_LIFE_MS, Now, PowerCommand, Replaces, Stage,
+    Stamped, State, SubmissionKey, decide, follow_up, update,
 };
 use hostler_model::{
     BootId, CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeFacts, NodeName, PowerPlan, PowerPolicy, PowerTraits,
@@ -271,7 +271,7 @@ impl<'t> World<'t> {
         machine.boots += 1;
         let (node, boot) = (machine.name.clone(), BootId(format!("{}", machine.boots)));
         let key = Digest([1; 32]);
-        self.command(&Command::Join { node: node.clone(), key, life_ms: KEY_LIFE_MS, may_replace: true });
+        self.command(&Command::Join { node: node.clone(), key, life_ms: KEY_LIFE_MS, replaces: Replaces::Any });
         let facts =
             NodeFacts { boot, resources: Resources::new(CpuSet::first(self.kind.cpus), 1 << 40), ..Default::default() };
         let hello = AgentHello::new(node, 1, facts, Vec::new());

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Ended, Event, KEY_LIFE_MS, Now, Stamped, State, SubmissionKey, decide,
-    explain, schedule, update,
+    Caller, Changes, Command, ConnectionId, Ended, Event, KEY_LIFE_MS, Now, Replaces, Stamped, State, SubmissionKey,
+    decide, explain, schedule, update,
 };
 use hostler_model::{Digest, Timestamp, WallTime};
 use hostler_proto::api::{
@@ -60,7 +60,7 @@ fn submit(request: SubmitRequest) {
     let key = Digest([1; 32]);
     let hello = hostler_proto::link::AgentHello { runs: Vec::new(), ..values::hello() };
     let commands = [
-        Command::Join { node: values::node(), key, life_ms: KEY_LIFE_MS, may_replace: true },
+        Command::Join { node: values::node(), key, life_ms: KEY_LIFE_MS, replaces: Replaces::Any },
         Command::Hello { connection: ConnectionId(1), key, hello: Box::new(hello), complete: Default::default() },
         Command::Submit {
             caller: Caller { user: "ada".into(), uid: Some(1000), operator: false },

@@ -9,8 +9,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Ended, EndedJobs, Event, Job, KEY_LIFE_MS, Now, PendingMoves, Stamped,
-    State, SubmissionKey, decide, explain, schedule, update,
+    Caller, Changes, Command, ConnectionId, Ended, EndedJobs, Event, Job, KEY_LIFE_MS, Now, PendingMoves, Replaces,
+    Stamped, State, SubmissionKey, decide, explain, schedule, update,
 };
 use hostler_model::{
     ArraySpec, Attempt, CpuSet, Digest, Ending, Epoch, GpuId, IndexSet, JobId, JobState, NodeName, Resources, RunId,
@@ -124,7 +124,10 @@ impl Head {
         let connection = ConnectionId(u64::from(what % 5));
         let by = "ada".to_owned();
         match step % 16 {
-            0 => self.command(&Command::Join { node, key, life_ms: KEY_LIFE_MS, may_replace: what >= 64 }),
+            0 => {
+                let replaces = [Replaces::Nothing, Replaces::Away, Replaces::Any][usize::from(what / 8) % 3];
+                self.command(&Command::Join { node, key, life_ms: KEY_LIFE_MS, replaces });
+            }
             1 | 2 => self.hello(node, key, connection, script),
             3..=6 => {
                 let run = self.run(script);

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use hostler_model::{Feature, NodeName, NodeState, Offer, PartitionName, Request};
 use hostler_proto::api::{Invite, NodeView};
 use hostler_proto::join::Address;
-use hostler_proto::partitions::TraitsChange;
+use hostler_proto::partitions::{InvitePartition, TraitsChange};
 
 use super::discover::Discover;
 use super::nodes::Nodes;
@@ -53,14 +53,14 @@ struct InviteNode {
     #[arg(value_name = "NAME")]
     name: Option<NodeName>,
 
-    /// Make the code valid for all machines with the name of a node of this partition, for seven days
+    /// Make the code valid for all machines with the name of a node of this partition
     ///
-    /// A machine replaces a node of its name that is not connected. The code replaces the partition's earlier one.
+    /// A machine replaces a node of its name that is down or off and has no tasks. The code replaces the partition's earlier one.
     /// `hostler configure partition set NAME --end-join-code` ends it.
     #[arg(long, value_name = "NAME", conflicts_with = "name")]
     partition: Option<PartitionName>,
 
-    /// How long the code of --partition is valid, e.g. 12h or 90d, at most 366 days
+    /// How long the code of --partition is valid, e.g. 12h or 90d, at most 366 days [default: 7d]
     #[arg(long, value_name = "TIME", requires = "partition")]
     valid_for: Option<TimeLimit>,
 
@@ -218,15 +218,16 @@ impl Node {
 
 impl InviteNode {
     fn run(self, context: &Context) -> Outcome {
-        let valid_ms = self.valid_for.map(TimeLimit::as_ms);
         let address = self.address.map(|address| address.to_string());
-        let invite = Invite { node: self.name, partition: self.partition, valid_ms, address };
         let client = context.client()?;
-        let invitation = block_on(async { Ok(client.invite_as(&invite).await?) })?;
-        let until = match &invite.partition {
-            Some(name) => block_on(async { Ok(client.partition(name).await?) })?.join_code_until,
-            None => None,
-        };
+        let (invitation, until) = block_on(async {
+            let Some(partition) = &self.partition else {
+                return Ok((client.invite_as(&Invite { node: self.name, address }).await?, None));
+            };
+            let invite = InvitePartition { valid_ms: self.valid_for.map(TimeLimit::as_ms), address };
+            let invitation = client.invite_partition(partition, &invite).await?;
+            Ok((invitation, client.partition(partition).await?.join_code_until))
+        })?;
         let output = &context.output;
         if output.is_json() {
             output.json(&invitation);
@@ -234,7 +235,7 @@ impl InviteNode {
         }
         output.data(&invitation.code);
         output.say("on the new machine, run `hostler agent join -`, paste this code, then run `hostler agent run`");
-        output.say(&match (until, &invite.partition) {
+        output.say(&match (until, &self.partition) {
             (Some(until), Some(partition)) => format!(
                 "the code is valid until {}, for each machine with the name of a node of partition {partition}",
                 text::Moment::now().date(until)

@@ -74,6 +74,17 @@ fn is_node_name(text: &str) -> bool {
     text.parse::<NodeName>().is_ok()
 }
 
+/// Which existing node of its name a machine may replace that joins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replaces {
+    /// None: the invitation is for new nodes.
+    Nothing,
+    /// One that is down or off and has no tasks: the join code is that of a partition.
+    Away,
+    /// Any: the invitation names this node.
+    Any,
+}
+
 /// A command that the head decides: a user's request, or an agent's message.
 #[derive(Debug, Clone)]
 pub enum Command {
@@ -204,8 +215,8 @@ pub enum Command {
         key: Digest,
         /// How long the key is valid, in milliseconds on the cluster's clock.
         life_ms: u64,
-        /// Whether the invitation names this node, so that the machine may replace an existing node of that name.
-        may_replace: bool,
+        /// Which existing node of this name the machine may replace.
+        replaces: Replaces,
     },
     /// An agent requests a certificate for a new key.
     Renew {
@@ -460,6 +471,11 @@ pub enum Refusal {
     /// A node with this name exists, and the invitation is not for this name.
     #[error("there is a node {0} already")]
     NameTaken(NodeName),
+    /// A node with this name exists that the join code of a partition does not replace.
+    #[error(
+        "node {0} is there; with the join code of a partition, a machine replaces it only when it is down or off and has no tasks"
+    )]
+    NodePresent(NodeName),
     /// The head would take a user for an account of the new node, and refuse the user.
     #[error("a node cannot have the name {node}: user {user} would count as an account of that node")]
     NameOfUser {
@@ -517,7 +533,7 @@ impl Refusal {
             Self::NoSuchNode(_) => "no_such_node",
             Self::NoPower(_) => "no_power",
             Self::NodeInUse { .. } => "node_in_use",
-            Self::NameTaken(_) | Self::NameOfUser { .. } => "name_taken",
+            Self::NameTaken(_) | Self::NodePresent(_) | Self::NameOfUser { .. } => "name_taken",
             Self::KeyRefusal(_) => "unwelcome",
             Self::Users(refusal) => refusal.code(),
             Self::Stale => "stale",

@@ -101,7 +101,7 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
         Command::DrainNode { node, by, reason } => decide_drain(state, node, by, reason.as_deref()),
         Command::ResumeNode { node } => decide_resume(state, node),
         Command::RemoveNode { node, by } => decide_remove_node(state, node, by),
-        Command::Join { node, key, life_ms, may_replace } => decide_join(state, node, *key, *life_ms, *may_replace),
+        Command::Join { node, key, life_ms, replaces } => decide_join(state, node, *key, *life_ms, *replaces),
         Command::Renew { node, with, key, life_ms } => Ok(decide_renewal(state, node, *with, *key, *life_ms, now)?),
         Command::Hello { connection, key, hello, complete } => {
             let mut events = decide_key(state, &hello.node, *key, now)?;

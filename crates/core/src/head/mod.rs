@@ -26,7 +26,7 @@ mod stored;
 mod update;
 mod users;
 
-pub use command::{Caller, Command, Refusal};
+pub use command::{Caller, Command, Refusal, Replaces};
 pub use decide::decide;
 pub use durability::{Answer, Delivery, Durability, NotDone};
 pub use event::{Changes, Effect, Event, Record, Stamped, Start, TaskChange, TaskCount};
@@ -43,7 +43,7 @@ pub use jobs::schedule::schedule;
 pub use jobs::waiting::{WaitingJobs, memory_of};
 pub use nodes::member::{KEY_LIFE_MS, Key, KeyRefusal, Member};
 pub use nodes::node::{Drain, Link, Node, Silence};
-pub use nodes::partition::{NodeTraits, Partition, Partitions, PartitionsCommand, PartitionsEvent, PoolCode};
+pub use nodes::partition::{NodeTraits, Partition, PartitionCode, Partitions, PartitionsCommand, PartitionsEvent};
 pub use power::{Boots, Meter, Power, PowerCommand, PowerEvent, PowerFault, Powers, Stage};
 pub use rounds::{After, Commit, Done, Input, Rounds};
 pub use settings::{JobDefaults, Kind, SetBy, Setting, SettingValue, Settings};

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use hostler_core::agent::RunLaunch;
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Job, NewUser, PartitionsCommand, PowerCommand, Setting, Stamped, State,
-    SubmissionKey, UsersCommand, update,
+    Caller, Changes, Command, ConnectionId, Job, NewUser, PartitionsCommand, PowerCommand, Replaces, Setting, Stamped,
+    State, SubmissionKey, UsersCommand, update,
 };
 use hostler_core::link::Outbox;
 use hostler_model::{
@@ -199,7 +199,7 @@ fn story() -> (Vec<Stamped>, State, Arc<Job>, Vec<HeadMessage>) {
     let traits = PartitionsCommand::SetTraits { node: name("n1"), weight: Some(3), features };
     for (connection, node) in [(1, "n1"), (2, "n2")] {
         let key = Digest([1; 32]);
-        let join = Command::Join { node: name(node), key, life_ms: 1 << 40, may_replace: true };
+        let join = Command::Join { node: name(node), key, life_ms: 1 << 40, replaces: Replaces::Any };
         command(&mut head, join);
         let hello = Box::new(AgentHello::new(name(node), 1, facts(), Vec::new()));
         let hello = Command::Hello { connection: ConnectionId(connection), key, hello, complete: Default::default() };

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use hostler_core::head::{
     Caller, Changes, Command, Commit, ConnectionId, Durability, Effect, Ended, EndedJobs, Event, Input, Job,
-    KEY_LIFE_MS, NotDone, Now, PendingMoves, Refusal, Rounds, Stamped, State, SubmissionKey, TaskCount, begin_epoch,
-    epoch_starts, read_ended_job, update,
+    KEY_LIFE_MS, NotDone, Now, PendingMoves, Refusal, Replaces, Rounds, Stamped, State, SubmissionKey, TaskCount,
+    begin_epoch, epoch_starts, read_ended_job, update,
 };
 use hostler_model::{
     Advisory, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeFacts, NodeName, NodeState, PowerVerb,
@@ -212,7 +212,7 @@ impl Head {
         (resources, hardware): (Resources, Hardware),
     ) {
         let key = Digest([1; 32]);
-        let join = Command::Join { node: name(node), key, life_ms: KEY_LIFE_MS, may_replace: true };
+        let join = Command::Join { node: name(node), key, life_ms: KEY_LIFE_MS, replaces: Replaces::Any };
         self.command(&join).expect("the invitation names the node");
         let facts = NodeFacts {
             hardware,

@@ -1,6 +1,6 @@
 //! Gossip peers: which nodes gossip, and how they learn of each other.
 
-use hostler_core::head::Command;
+use hostler_core::head::{Command, Replaces};
 use hostler_model::{CpuSet, Hardware, NodeState, Resources};
 use hostler_proto::link::HeadMessage;
 
@@ -71,7 +71,7 @@ fn machine_that_replaces_a_node_changes_the_shared_key() {
         node: name("n1"),
         key: hostler_model::Digest([key; 32]),
         life_ms: 1 << 40,
-        may_replace: true,
+        replaces: Replaces::Any,
     };
     head.command(&join(1)).expect("a repeated join is accepted");
     assert_eq!(head.state.expelled, 0);

@@ -140,7 +140,7 @@ impl From<Refusal> for ApiError {
             Refusal::OverQuota { .. } | Refusal::TooManyWaiting(_) => StatusCode::FORBIDDEN,
             Refusal::PriorityTooHigh { .. } | Refusal::SystemAccount { .. } => StatusCode::FORBIDDEN,
             Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
-            Refusal::NameTaken(_) | Refusal::NameOfUser { .. } => StatusCode::CONFLICT,
+            Refusal::NameTaken(_) | Refusal::NodePresent(_) | Refusal::NameOfUser { .. } => StatusCode::CONFLICT,
             Refusal::NeverFits(_)
             | Refusal::NoAbility { .. }
             | Refusal::NoSuchDependency(_)
@@ -235,6 +235,9 @@ impl From<Refusal> for ApiError {
             Refusal::NameOfUser { .. } => {
                 Some("choose another name with `--name`, and create a join code for it with `hostler node invite`".to_owned())
             }
+            Refusal::NodePresent(node) => Some(format!(
+                "choose another name with `--name`, or replace the node with a code from `hostler node invite {node}`"
+            )),
             Refusal::NameTaken(node) => Some(format!(
                 "choose another name with `--name`; to replace the node, create a join code with `hostler node invite {node}`"
             )),

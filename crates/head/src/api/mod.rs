@@ -104,6 +104,7 @@ fn api() -> Api {
         .get("/partitions/{name}", Users, partitions::show, "Shows a partition. 404 `no_such_partition`.")
         .post("/partitions/{name}", Operators, partitions::change, "Changes a partition, also for waiting jobs. Absent fields keep their values.")
         .delete("/partitions/{name}", Operators, partitions::remove, "Removes a partition. 409 `partition_in_use` while jobs wait in it.")
+        .post("/partitions/{name}/invite", Admins, nodes::invite_partition, "Creates the join code for the nodes of a partition, which replaces an earlier one. It is valid for any number of machines with the name of such a node.")
         .get("/settings", Users, settings::list, "Lists all settings with their values.")
         .put("/settings/{name}", Operators, settings::set, "Changes a setting immediately and permanently. 409 `bad_setting` if the value is invalid.")
         .delete("/settings/{name}", Operators, settings::reset, "Resets a setting to its default.")

@@ -14,7 +14,7 @@ use hostler_model::{Feature, NodeName, NodeState, Offer, ParseError, PartitionNa
 use hostler_proto::api::{DrainRequest, Invitation, Invite, JoinRequest, Joined, NodeDetail, NodeView, RenewRequest};
 use hostler_proto::join::{Address, JoinCode};
 use hostler_proto::link::MAX_FRAME_BYTES;
-use hostler_proto::partitions::TraitsChange;
+use hostler_proto::partitions::{InvitePartition, TraitsChange};
 use hostler_proto::power::{EnergyView, PowerAction, PowerRequest};
 use hostler_snapshot::chunk::digest_of;
 use serde::Deserialize;
@@ -28,7 +28,7 @@ use super::who::{Certified, User};
 use crate::answers::Answer;
 use crate::audit::About;
 use crate::head::Head;
-use crate::invitations::{Candidate, NotInvited, Ticket, by_pool_code, pool_code};
+use crate::invitations::{Candidate, NotInvited, Ticket, by_partition_code, partition_code};
 use crate::listen::Visitor;
 use crate::trust::{BadRequest, Bearer, Issued};
 use crate::{link, views};
@@ -167,38 +167,41 @@ pub(crate) async fn show(
 pub(crate) async fn invite(
     user: User,
     State(head): State<Arc<Head>>,
-    Body(Invite { node, partition, valid_ms, address }): Body<Invite>,
+    Body(Invite { node, address }): Body<Invite>,
 ) -> Result<(Extension<About>, Json<Invitation>), ApiError> {
     user.require_operator("invite nodes")?;
-    if partition.is_some() && node.is_some() || partition.is_none() && valid_ms.is_some() {
-        let message = "a join code is for one node and an hour, or for a partition and as long as `valid_ms` says";
-        return Err(ApiError::bad_request(message.to_owned()));
-    }
-    let address = match address {
-        None => head.address(),
-        Some(text) => {
-            let address: Address =
-                text.parse().map_err(|error: ParseError| ApiError::bad_request(error.to_string()))?;
-            Address { port: address.port.or(Some(head.bound.port())), ..address }.to_string()
-        }
-    };
-    let about = match (&node, &partition) {
-        (_, Some(partition)) => format!("nodes of partition {partition}"),
-        (Some(node), None) => format!("node {node}"),
-        (None, None) => "node any".to_owned(),
-    };
-    let secret = match partition {
-        Some(partition) => {
-            let (secret, code) = pool_code(valid_ms, head.engine.now().wall).map_err(ApiError::bad_request)?;
-            head.engine.command(Command::Partitions(PartitionsCommand::Invite(partition, code))).await?;
-            secret
-        }
-        None => head.trust.invitations.invite(node),
-    };
-    tracing::info!(nodes = about, by = user.0.user, "invited");
-    let about = About(about);
-    let code = JoinCode { address, authority: head.trust.fingerprint(), secret }.to_string();
-    Ok((Extension(about), Json(Invitation { code })))
+    let address = address_for_nodes(&head, address)?;
+    let name = node.as_ref().map_or("any", NodeName::as_str);
+    tracing::info!(node = name, by = user.0.user, "node invited");
+    let about = About(format!("node {name}"));
+    let secret = head.trust.invitations.invite(node);
+    Ok((Extension(about), Json(join_code(&head, address, secret))))
+}
+
+/// `POST /partitions/{name}/invite`.
+pub(crate) async fn invite_partition(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(partition): Path<PartitionName>,
+    Body(InvitePartition { valid_ms, address }): Body<InvitePartition>,
+) -> Result<Json<Invitation>, ApiError> {
+    user.require_operator("invite nodes")?;
+    let address = address_for_nodes(&head, address)?;
+    let (secret, code) = partition_code(valid_ms, head.engine.now().wall).map_err(ApiError::bad_request)?;
+    head.engine.command(Command::Partitions(PartitionsCommand::Invite(partition.clone(), code))).await?;
+    tracing::info!(%partition, by = user.0.user, "nodes of a partition invited");
+    Ok(Json(join_code(&head, address, secret)))
+}
+
+/// The address of the head in a join code.
+fn address_for_nodes(head: &Head, given: Option<String>) -> Result<String, ApiError> {
+    let Some(text) = given else { return Ok(head.address()) };
+    let address: Address = text.parse().map_err(|error: ParseError| ApiError::bad_request(error.to_string()))?;
+    Ok(Address { port: address.port.or(Some(head.bound.port())), ..address }.to_string())
+}
+
+fn join_code(head: &Head, address: String, secret: String) -> Invitation {
+    Invitation { code: JoinCode { address, authority: head.trust.fingerprint(), secret }.to_string() }
 }
 
 /// `POST /nodes/{name}/drain`.
@@ -330,8 +333,8 @@ pub(crate) async fn join(
         request: digest_of(request.csr.as_bytes()),
     };
     let taken = head.trust.invitations.take(&candidate);
-    let by_pool_code = || by_pool_code(&head.engine.state(), &candidate, head.engine.now().wall);
-    let ticket = match taken.or_else(|error| by_pool_code().unwrap_or(Err(error))) {
+    let by_partition_code = || by_partition_code(&head.engine.state(), &candidate, head.engine.now().wall);
+    let ticket = match taken.or_else(|error| by_partition_code().unwrap_or(Err(error))) {
         Ok(ticket) => ticket,
         Err(error @ NotInvited::Wrong) => {
             let wait = head.failures.count(from);
@@ -365,10 +368,10 @@ fn still_busy(present: &NodeName, new: &NodeName) -> ApiError {
 
 /// Signs a certificate for the machine that redeemed an invitation, and adds the machine to the nodes.
 async fn admit(head: &Head, ticket: &Ticket, csr: &str) -> Result<Joined, ApiError> {
-    let Ticket { node, may_replace } = ticket.clone();
+    let Ticket { node, replaces } = ticket.clone();
     let issued = head.trust.sign(&node, csr)?;
     let life_ms = head.config.certificate_life_ms;
-    let join = Command::Join { node: node.clone(), key: issued.key, life_ms, may_replace };
+    let join = Command::Join { node: node.clone(), key: issued.key, life_ms, replaces };
     head.engine.command(join).await?;
     tracing::info!(%node, "node joined");
     Ok(joined(head, node, issued))
@@ -403,8 +406,6 @@ fn refusal(error: &NotInvited) -> ApiError {
             .hint("choose a name for the node with `--name`"),
         NotInvited::NotInPartition { .. } => ApiError::new(StatusCode::FORBIDDEN, "other_nodes", error.to_string())
             .hint("name the machine like one of them, or choose a name with `--name`"),
-        NotInvited::Connected(_) => ApiError::new(StatusCode::CONFLICT, "name_taken", error.to_string())
-            .hint("choose another name with `--name`, or replace the node with a code from `hostler node invite NAME`"),
     }
 }
 

@@ -18,8 +18,8 @@ use crate::views;
 
 /// `GET /partitions`.
 pub(crate) async fn list(_: User, State(head): State<Arc<Head>>) -> List<PartitionView> {
-    let (state, ends) = (head.engine.state(), head.engine.metrics().ends());
-    List(state.partitions.iter().map(|partition| views::partition(&state, partition, ends)).collect())
+    let (state, ends, now) = (head.engine.state(), head.engine.metrics().ends(), head.engine.now().wall);
+    List(state.partitions.iter().map(|partition| views::partition(&state, partition, ends, now)).collect())
 }
 
 /// `GET /partitions/{name}`.
@@ -33,7 +33,7 @@ pub(crate) async fn show(
         partition: name.clone(),
         there: state.partitions.iter().map(|partition| partition.name.clone()).collect(),
     })?;
-    Ok(Json(views::partition(&state, partition, head.engine.metrics().ends())))
+    Ok(Json(views::partition(&state, partition, head.engine.metrics().ends(), head.engine.now().wall)))
 }
 
 /// `POST /partitions`.

@@ -240,7 +240,7 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, SystemTime};
 
-    use hostler_core::head::{Caller, ConnectionId, KeptFiles, Now, State, SubmissionKey};
+    use hostler_core::head::{Caller, ConnectionId, KeptFiles, Now, Replaces, State, SubmissionKey};
     use hostler_model::{CpuSet, Ending, JobSpec, JobState, NodeFacts, Request, Resources, RunId};
     use hostler_proto::api::JobAction;
     use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunResult, RunStatus};
@@ -386,7 +386,7 @@ mod tests {
         let node = "n1".parse().expect("a valid name");
         let hello = AgentHello::new(node, 1, NodeFacts::new("boot", resources), Vec::new());
         let key = Digest([1; 32]);
-        let join = Command::Join { node: hello.node.clone(), key, life_ms: 1 << 40, may_replace: true };
+        let join = Command::Join { node: hello.node.clone(), key, life_ms: 1 << 40, replaces: Replaces::Any };
         engine.command(join).await.expect("invited");
         let hello =
             Command::Hello { connection: ConnectionId(1), key, hello: Box::new(hello), complete: BTreeSet::new() };

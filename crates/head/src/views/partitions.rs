@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use hostler_core::head::{Job, Node, Partition, State};
-use hostler_model::{NodeState, PartitionName};
+use hostler_model::{NodeState, PartitionName, WallTime};
 use hostler_proto::partitions::PartitionView;
 
 use crate::metrics::Ends;
 
 /// A partition with the resources of its nodes.
-pub(crate) fn partition(state: &State, partition: &Partition, ends: &Ends) -> PartitionView {
+pub(crate) fn partition(state: &State, partition: &Partition, ends: &Ends, now: WallTime) -> PartitionView {
     let nodes: Vec<&Node> = state.nodes().filter(|node| partition.nodes.matches(&node.name)).collect();
     let up: Vec<&&Node> = nodes.iter().filter(|node| state.node_state(node) == NodeState::Up).collect();
     let count = |nodes: usize| u32::try_from(nodes).unwrap_or(u32::MAX);
@@ -28,7 +28,7 @@ pub(crate) fn partition(state: &State, partition: &Partition, ends: &Ends) -> Pa
         sandbox: partition.sandbox,
         sandbox_network: partition.sandbox_network,
         exclusive: partition.exclusive,
-        join_code_until: partition.join_code.map(|code| code.until),
+        join_code_until: partition.join_code.map(|code| code.until).filter(|until| *until > now),
         node_count: count(nodes.len()),
         nodes_up: count(up.len()),
         cpus: up.iter().map(|node| u64::from(node.total().cpus)).sum(),

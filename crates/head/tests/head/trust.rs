@@ -38,7 +38,7 @@ async fn code_without_a_name_is_for_new_names_and_wrong_codes_get_one_error() {
     Identity::join(&head, "n1").await;
     let client = head.client();
     let address = Some("127.0.0.1".to_owned());
-    let invitation = client.invite_as(&Invite { address, ..Invite::default() }).await.expect("permitted");
+    let invitation = client.invite_as(&Invite { node: None, address }).await.expect("permitted");
     let invited: JoinCode = invitation.code.parse().expect("a join code");
     assert_eq!(invited.address, head.address().to_string(), "the port is the head's");
     let stranger = pinned(&invited);

@@ -1,7 +1,7 @@
 //! The operators: they drain, resume and remove nodes, and invite removed nodes again. Includes the checks of these
 //! actions.
 
-use hostler_core::head::{Command, KEY_LIFE_MS, Record};
+use hostler_core::head::{Command, KEY_LIFE_MS, Record, Replaces};
 use hostler_model::{Digest, NodeName, NodeState, RunId, TaskId};
 
 use super::books::Books;
@@ -85,7 +85,7 @@ impl World {
         let process = self.head.process.as_ref().expect("the head that receives the hello runs");
         if process.state.member(node).is_none() {
             let command =
-                Command::Join { node: node.clone(), key: key_of(node), life_ms: KEY_LIFE_MS, may_replace: true };
+                Command::Join { node: node.clone(), key: key_of(node), life_ms: KEY_LIFE_MS, replaces: Replaces::Any };
             self.input(Input::of(command));
         }
     }

@@ -7,10 +7,11 @@
 //! A node has one key, or two during a renewal: the old key stays valid until the new one is used. So a crash or a lost answer at any
 //! point of the renewal cuts neither side off.
 
-use hostler_model::{Digest, NodeName, Timestamp};
+use hostler_model::{Digest, NodeName, NodeState, Timestamp};
 
 use super::member::{KEY_LIFE_MS, Key, KeyRefusal, Member};
-use crate::head::command::Refusal;
+use super::node::Node;
+use crate::head::command::{Refusal, Replaces};
 use crate::head::event::Event;
 use crate::head::ids::Now;
 use crate::head::state::State;
@@ -29,7 +30,8 @@ impl State {
     pub fn check_key(&self, name: &NodeName, key: Digest, now: Timestamp) -> Result<(), KeyRefusal> {
         let Some(member) = self.members.get(name) else {
             // The node joined before the head stored keys: accept the certificate this once and store its key.
-            return if self.nodes.contains_key(name) { Ok(()) } else { Err(KeyRefusal::NotAMember(name.clone())) };
+            let was_here = self.nodes.get(name).is_some_and(Node::has_connected);
+            return if was_here { Ok(()) } else { Err(KeyRefusal::NotAMember(name.clone())) };
         };
         let mut keys = std::iter::once(&member.key).chain(&member.next);
         let known = keys.find(|known| known.key == key).ok_or_else(|| KeyRefusal::Replaced(name.clone()))?;
@@ -38,6 +40,12 @@ impl State {
             return Err(KeyRefusal::Expired { node: name.clone(), age_ms, life_ms: known.life_ms });
         }
         Ok(())
+    }
+
+    /// Whether another machine may take the node's place without loss: it is down or off, and nothing can run there.
+    fn is_away(&self, node: &Node) -> bool {
+        let is_silent = matches!(self.node_state(node), NodeState::Down | NodeState::Off | NodeState::Waking);
+        is_silent && node.link.is_none() && node.runs.is_empty() && node.unknown_runs.is_empty()
     }
 
     /// The time after which a node with this key should request the next one, in milliseconds.
@@ -78,18 +86,24 @@ pub(in crate::head) fn decide_join(
     node: &NodeName,
     key: Digest,
     life_ms: u64,
-    may_replace: bool,
+    replaces: Replaces,
 ) -> Result<Vec<Event>, Refusal> {
-    match state.member(node) {
-        Some(member) if member.key.key == key => return Ok(Vec::new()),
-        Some(_) if !may_replace => return Err(Refusal::NameTaken(node.clone())),
-        None if !may_replace && state.node(node).is_some() => return Err(Refusal::NameTaken(node.clone())),
-        None if state.node(node).is_none() => {
+    if state.member(node).is_some_and(|member| member.key.key == key) {
+        return Ok(Vec::new());
+    }
+    // A node that the power plan only expects is new.
+    let present = state.node(node).filter(|node| node.has_connected());
+    match replaces {
+        _ if present.is_none() && state.member(node).is_none() => {
             if let Some(user) = state.user_named_after(node) {
                 return Err(Refusal::NameOfUser { node: node.clone(), user: user.clone() });
             }
         }
-        Some(_) | None => {}
+        Replaces::Nothing => return Err(Refusal::NameTaken(node.clone())),
+        Replaces::Away if present.is_some_and(|node| !state.is_away(node)) => {
+            return Err(Refusal::NodePresent(node.clone()));
+        }
+        Replaces::Away | Replaces::Any => {}
     }
     Ok(vec![Event::NodeJoined { node: node.clone(), key, life_ms }])
 }

@@ -114,6 +114,11 @@ impl Node {
         }
     }
 
+    /// Whether an agent has ever connected as this node. Otherwise the node is only expected, by the power plan.
+    pub(in crate::head) fn has_connected(&self) -> bool {
+        !self.facts.boot.0.is_empty()
+    }
+
     /// Returns whether the node can get work. Down takes precedence over drained; [`Node::drain`] still shows the
     /// drain.
     #[must_use]

@@ -45,12 +45,12 @@ pub struct Partition {
     pub exclusive: ExclusiveRule,
     /// The join code for its nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub join_code: Option<PoolCode>,
+    pub join_code: Option<PartitionCode>,
 }
 
 /// A code with which machines join that have the name of a node of the partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PoolCode {
+pub struct PartitionCode {
     /// The BLAKE3 hash of the code's secret.
     pub secret: Digest,
     /// When the code becomes invalid.
@@ -136,7 +136,7 @@ pub enum PartitionsCommand {
     /// Remove a partition.
     Remove(PartitionName),
     /// Set the join code for the nodes of a partition, which replaces an earlier one.
-    Invite(PartitionName, PoolCode),
+    Invite(PartitionName, PartitionCode),
     /// Set traits of a node; absent traits stay as they are.
     SetTraits {
         /// The node.

@@ -1,6 +1,8 @@
 //! One pass over all nodes, and the effects of power commands and events.
 
-use hostler_model::{Gauge, NodeFacts, NodeName, NodeState, PowerVerb, Timestamp};
+use std::collections::BTreeMap;
+
+use hostler_model::{Gauge, NodeFacts, NodeName, NodeState, PowerTraits, PowerVerb, Timestamp};
 use hostler_proto::link::HeadMessage;
 use hostler_proto::power::PowerChange;
 
@@ -246,16 +248,28 @@ impl Step<'_> {
         before.retain(|_, power| power.stage == Stage::Stopping || power.settles_at.is_some());
         self.state.power.nodes.append(&mut before);
         self.state.power.plan = plan.clone();
-        for (name, traits) in &plan.nodes {
-            if let Some(expected) = traits.expected.filter(|_| !self.state.nodes.contains_key(name)) {
-                self.see_node(name, |node| node.facts = NodeFacts::expected(expected));
-            }
-        }
+        self.expect_nodes();
         left.retain(|name| self.state.nodes.contains_key(name));
         let known: Vec<NodeName> =
             plan.nodes.keys().filter(|name| self.state.nodes.contains_key(*name)).cloned().collect();
         known.iter().chain(&left).for_each(|name| self.state.sync_pool(name));
         plan.nodes.keys().for_each(|name| self.state.meter(name, now.at));
+    }
+
+    /// Adds the nodes that the plan expects, and removes those that it expects no longer and whose agent has never connected.
+    fn expect_nodes(&mut self) {
+        let has_connected = |state: &State, name: &NodeName| state.node(name).is_some_and(Node::has_connected);
+        let expected = |(name, traits): (&NodeName, &PowerTraits)| Some((name.clone(), traits.expected?));
+        let expected: BTreeMap<_, _> = self.state.power.plan.nodes.iter().filter_map(expected).collect();
+        let known = self.state.nodes().map(|node| node.name.clone());
+        let left: Vec<NodeName> =
+            known.filter(|name| !expected.contains_key(name) && !has_connected(self.state, name)).collect();
+        left.iter().for_each(|name| self.state.remove_node(name, self.now.at));
+        for (name, expected) in
+            expected.into_iter().filter(|(name, _)| !has_connected(self.state, name)).collect::<Vec<_>>()
+        {
+            self.see_node(&name, |node| node.facts = NodeFacts::expected(expected));
+        }
     }
 
     fn enter(&mut self, name: &NodeName, stage: Stage, why: &str) {
