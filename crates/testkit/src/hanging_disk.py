@@ -1,6 +1,6 @@
 """A FUSE file system with one program that never answers one kind of request. Ends with its standard input.
 
-usage: hanging_disk.py MOUNT_POINT lookup|getattr|open|read|flush|write|release|nothing
+usage: hanging_disk.py MOUNT_POINT lookup|getattr|open|open-to-read|read|flush|write|release|nothing
 
 With `getattr`, it never answers for its root directory. With `write`, the kernel caches what is written, so that whoever closes the file waits.
 """
@@ -14,7 +14,7 @@ import threading
 LOOKUP, GETATTR, OPEN, READ, WRITE, STATFS, RELEASE, FLUSH = 1, 3, 14, 15, 16, 17, 18, 25
 INIT, OPENDIR, READDIR = 26, 27, 28
 WRITEBACK_CACHE = 1 << 16
-NAMES = {"lookup": LOOKUP, "getattr": GETATTR, "open": OPEN, "read": READ, "flush": FLUSH, "write": WRITE, "release": RELEASE, "nothing": 0}
+NAMES = {"lookup": LOOKUP, "getattr": GETATTR, "open": OPEN, "open-to-read": OPEN, "read": READ, "flush": FLUSH, "write": WRITE, "release": RELEASE, "nothing": 0}
 # Requests without an answer.
 FORGET, INTERRUPT, BATCH_FORGET = 2, 36, 42
 ROOT, PROGRAM = 1, 2
@@ -23,6 +23,7 @@ ENOENT, ENOSYS = 2, 38
 DETACH = 2
 
 where, hanging = sys.argv[1], NAMES[sys.argv[2]]
+only_to_read = sys.argv[2] == "open-to-read"
 libc = ctypes.CDLL(None, use_errno=True)
 device = os.open("/dev/fuse", os.O_RDWR)
 options = f"fd={device},rootmode=40755,user_id=0,group_id=0,allow_other,default_permissions"
@@ -68,6 +69,8 @@ while True:
     if opcode == INIT:
         print("mounted", flush=True)
     is_concerned = node == (ROOT if hanging in (LOOKUP, GETATTR) else PROGRAM)
+    if only_to_read and opcode == OPEN and struct.unpack_from("<I", request, 40)[0] & os.O_ACCMODE != os.O_RDONLY:
+        is_concerned = False
     if opcode in (FORGET, INTERRUPT, BATCH_FORGET) or (opcode == hanging and is_concerned):
         continue
     error, data = answer(opcode, node, request[40:])

@@ -13,7 +13,7 @@ pub struct HangingDisk {
 
 impl HangingDisk {
     /// Mounts it at the directory `at`. It never answers the request `hanging`: `lookup`, `getattr` (of its root), `open`,
-    /// `read`, `flush`, `write` or `release`.
+    /// `open-to-read` (other opens are answered), `read`, `flush`, `write` or `release`.
     /// `python` is a command for Python 3 in the mount namespace that shall see the file system.
     ///
     /// # Panics

@@ -42,6 +42,9 @@ const MAX_OVERHEAD_US: u64 = 10_000_000;
 const GOSSIP_TIMEOUT: Duration = Duration::from_secs(5);
 const GOSSIP_POLL: Duration = Duration::from_millis(100);
 
+/// Timeout for listing the newest files of the caller's directory on this node.
+const LOOK_BOUND: Duration = Duration::from_secs(10);
+
 /// Timeout for the caller to prove its directory.
 const PROOF_BOUND: Duration = Duration::from_secs(60);
 
@@ -292,7 +295,7 @@ async fn elsewhere(
     let mut command = ask.command.clone();
     let known = command.directory_id.as_ref().and_then(|here| exec.directories.known(node, here));
     let is_remembered = known.as_ref().is_some_and(|there| there.is_shared);
-    let written = written(exec, ask, caller, is_remembered).await;
+    let written = written(exec, ask, caller, is_remembered).await?;
     if let Some(there) = known {
         command.proof = Proof::Known(there.id);
     }
@@ -316,7 +319,7 @@ async fn elsewhere(
             Ok(Some(Frame::Reply(Reply::Refused(refusal)))) if refusal.kind == RefusalKind::Unproven && !is_proved => {
                 is_proved = true;
                 start.command.proof = prove(channel).await?;
-                let more = self::written(exec, ask, caller, true).await;
+                let more = self::written(exec, ask, caller, true).await?;
                 start.written = start.written.to_vec().into_iter().chain(more.to_vec()).collect();
             }
             Ok(Some(Frame::Reply(Reply::Refused(refusal)))) => return Err(Failed::Not(refusal)),
@@ -366,25 +369,38 @@ async fn open_channel(exec: &Exec, candidate: &Candidate, is_named: bool) -> Res
 }
 
 /// Returns recently written files in the caller's directory about which the other node may have outdated cached data.
-/// Empty if neither node mounts the directory over the network.
-async fn written(exec: &Arc<Exec>, ask: &ExecRequest, caller: &Caller, is_remembered_there: bool) -> Paths {
+/// Empty if neither node mounts the directory over the network. Fails if the directory's file system does not answer here.
+async fn written(
+    exec: &Arc<Exec>,
+    ask: &ExecRequest,
+    caller: &Caller,
+    is_remembered_there: bool,
+) -> Result<Paths, Failed> {
     // A mirrored tree is complete as described.
-    let (Some(here), None) = (&ask.command.directory_id, &ask.command.tree) else { return Paths::default() };
+    let (Some(here), None) = (&ask.command.directory_id, &ask.command.tree) else { return Ok(Paths::default()) };
     if exec.written.known(here.device) == Some(Disk::Own) && !is_remembered_there {
-        return Paths::default();
+        return Ok(Paths::default());
     }
+    let (name, waits) = (exec.host.name.clone(), Arc::clone(&exec.waits));
     let (exec, directory) = (Arc::clone(exec), ask.command.directory());
     // Look with the caller's rights only, because the agent can see more files.
-    let Ok(account) = exec.host.accounts.of(&caller.name, Some(caller.uid)).await else { return Paths::default() };
+    let Ok(account) = exec.host.accounts.of(&caller.name, Some(caller.uid)).await else { return Ok(Paths::default()) };
     let look = move || {
         let (disk, is_new) = exec.written.watch(&directory);
-        let told = exec.written.recently();
-        let is_told = disk == Disk::Watched && !is_new || disk == Disk::Own && !is_remembered_there;
+        let (told, are_all) = exec.written.recently();
+        let is_told = disk == Disk::Watched && !is_new && are_all || disk == Disk::Own && !is_remembered_there;
         let ids = account.as_ref().map(|account| &account.ids);
         let newest = if is_told { Vec::new() } else { act_as(ids, || newest(&directory)).unwrap_or_default() };
         told.into_iter().chain(newest).collect()
     };
-    tokio::task::spawn_blocking(look).await.unwrap_or_default()
+    let shown = ask.command.directory();
+    match waits.run(Some(caller.uid), LOOK_BOUND, look).await {
+        Some(found) => Ok(found.unwrap_or_default()),
+        None => {
+            let message = format!("the file system of {} does not answer on node {name}", shown.display());
+            Err(Failed::Not(Box::new(unsuitable(126, message))))
+        }
+    }
 }
 
 /// Asks the caller to describe its tree, and returns `command` with the tree. Reading a large tree may take long, but

@@ -20,6 +20,7 @@ mod peer;
 mod refusal;
 mod run;
 mod shared;
+mod waits;
 mod written;
 
 use std::io;
@@ -71,9 +72,7 @@ async fn listen_to_disks(exec: &Arc<Exec>) {
     loop {
         looks.tick().await;
         if exec.written.is_watching() {
-            // A file server that does not answer must not block this task.
-            let exec = Arc::clone(exec);
-            let _ = tokio::task::spawn_blocking(move || exec.written.hear()).await;
+            exec.written.hear();
         }
     }
 }

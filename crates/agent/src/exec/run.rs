@@ -23,7 +23,7 @@ use nix::pty::openpty;
 use nix::sys::termios::{LocalFlags, OutputFlags, SetArg, tcgetattr, tcsetattr};
 use nix::unistd::{Uid, fchown, geteuid, pipe2};
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::caller_streams::CallerStreams;
 use super::directory::{self, Found};
@@ -48,6 +48,9 @@ const LEAST_MEMORY_BYTES: u64 = 64 << 20;
 /// half a minute.
 const PROOF_BOUND: Duration = Duration::from_secs(50);
 const PROOF_POLL: Duration = Duration::from_millis(20);
+
+/// Timeout for finding a command's directory and refreshing files. Nothing has started by then, so another node can be tried.
+const DIRECTORY_BOUND: Duration = Duration::from_secs(5);
 
 /// Timeout for listing recent writes on a shared disk.
 const NEWS_BOUND: Duration = Duration::from_secs(2);
@@ -228,14 +231,20 @@ async fn account_of(exec: &Exec, caller: &Caller, from: &NodeName) -> Result<Opt
     Err(Box::new(refusal))
 }
 
+/// Finds the command's directory, and refreshes files that other machines may have changed.
 async fn find_directory(
     exec: &Arc<Exec>,
     command: &Command,
     account: Option<Arc<Account>>,
     written: Paths,
 ) -> Result<(Found, bool), Box<Refusal>> {
+    let (waits, uid) = (Arc::clone(&exec.waits), account.as_ref().map(|account| account.ids.uid));
     let exec = Arc::clone(exec);
     let (command, boot, node) = (command.clone(), exec.host.boot.0.clone(), exec.host.name.to_string());
+    let no_answer = format!(
+        "node {node} cannot use the directory {}: its file system, or one with recently written files, does not answer",
+        command.directory().display()
+    );
     let find = move || {
         let ids = account.as_ref().map(|account| &account.ids);
         let found = directory::find(&command, &boot, &node, ids)?;
@@ -247,10 +256,11 @@ async fn find_directory(
         }
         Ok((found, is_shared))
     };
-    let found = tokio::task::spawn_blocking(find).await;
-    found.unwrap_or_else(|error| {
-        Err(Box::new(unsuitable(126, format!("cannot check the command's directory: {error}"))))
-    })
+    match waits.run(uid, DIRECTORY_BOUND, find).await {
+        Some(Ok(found)) => found,
+        Some(Err(error)) => Err(Box::new(unsuitable(126, format!("cannot check the command's directory: {error}")))),
+        None => Err(Box::new(Refusal { lacks_directory: true, ..unsuitable(126, no_answer) })),
+    }
 }
 
 /// Asks the caller to remove the proof file, and waits until the user no longer sees it on this node.
@@ -483,15 +493,15 @@ async fn written_since(exec: &Arc<Exec>, then: Instant, account: Option<Arc<Acco
     if !exec.written.is_watching() {
         return Paths::default();
     }
+    let (waits, uid) = (Arc::clone(&exec.waits), account.as_ref().map(|account| account.ids.uid));
     let exec = Arc::clone(exec);
     let look = move || {
-        let mut all = exec.written.since(then);
+        let (mut all, _) = exec.written.since(then);
         let ids = account.as_ref().map(|account| &account.ids);
         let seen = act_as(ids, || all.retain(|path| path.symlink_metadata().is_ok()));
         if seen.is_ok() { all.into_iter().collect() } else { Paths::default() }
     };
-    let found = timeout(NEWS_BOUND, tokio::task::spawn_blocking(look)).await;
-    found.ok().and_then(Result::ok).unwrap_or_default()
+    waits.run(uid, NEWS_BOUND, look).await.and_then(Result::ok).unwrap_or_default()
 }
 
 /// Builds the report for the caller.

@@ -15,6 +15,7 @@ use super::caller_streams::Closers;
 use super::connections::Connections;
 use super::directory::Directories;
 use super::mirror::Mirrors;
+use super::waits::Waits;
 use super::written::Written;
 use crate::account::Accounts;
 use crate::activity::Activity;
@@ -58,6 +59,7 @@ pub(super) struct Exec {
     pub(super) idle: IdleShepherds,
     pub(super) directories: Directories,
     pub(super) written: Written,
+    pub(super) waits: Arc<Waits>,
     pub(super) mirrors: Mirrors,
     pub(super) closers: Arc<Closers>,
     /// Average costs of commands.
@@ -80,6 +82,7 @@ impl Exec {
             idle: IdleShepherds::default(),
             directories: Directories::default(),
             written: Written::default(),
+            waits: Arc::default(),
             mirrors,
             closers: Arc::default(),
             costs: Mutex::default(),

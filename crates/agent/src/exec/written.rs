@@ -9,7 +9,8 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use hostler_remote::MOST_PATHS;
@@ -17,7 +18,7 @@ use hostler_remote::Proof;
 use hostler_remote::shared_files::is_shared;
 use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
-use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
+use nix::sys::fanotify::{EventFFlags, Fanotify, FanotifyEvent, InitFlags, MarkFlags, MaskFlags};
 use nix::sys::stat::{major, minor};
 
 use crate::mutex::lock;
@@ -28,15 +29,17 @@ const RECENT: Duration = Duration::from_secs(60);
 /// Maximum number of remembered files.
 const MOST_KEPT: usize = 10 * MOST_PATHS;
 
-/// Recently written files on shared disks. A method that accesses files blocks while a file server does not respond.
+/// How long a caller waits for the kernel's notifications. Reading one opens the written file, so it may take for ever.
+const HEAR_BOUND: Duration = Duration::from_millis(250);
+
+/// Recently written files on shared disks.
 pub(super) struct Written {
     /// Disks by device number. Device numbers may be reused, so an entry can be stale. The lock is not held while
     /// waiting.
     disks: Mutex<HashMap<u64, Disk>>,
     /// The kernel's notifications; `None` if unavailable.
-    group: Option<Fanotify>,
-    /// Written files, newest last. Locked while the notifications are read, so that their order is kept.
-    files: Mutex<VecDeque<(Instant, PathBuf)>>,
+    group: Option<Arc<Fanotify>>,
+    news: Arc<News>,
 }
 
 impl Default for Written {
@@ -44,8 +47,120 @@ impl Default for Written {
         let flags = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
         // The kernel opens the file of each event. With O_NONBLOCK, it does not wait for a lease on the file.
         let files = EventFFlags::O_RDONLY | EventFFlags::O_LARGEFILE | EventFFlags::O_CLOEXEC | EventFFlags::O_NONBLOCK;
-        let group = Fanotify::init(flags, files);
-        Self { disks: Mutex::default(), group: group.ok(), files: Mutex::default() }
+        let group = Fanotify::init(flags, files).ok().map(Arc::new);
+        let news = Arc::<News>::default();
+        let is_read = |group: &Arc<Fanotify>| {
+            let (group, news) = (Arc::clone(group), Arc::clone(&news));
+            thread::Builder::new().name("written".to_owned()).spawn(move || news.read_all(&group)).is_ok()
+        };
+        Self { disks: Mutex::default(), group: group.filter(is_read), news }
+    }
+}
+
+/// The notifications that one thread reads. Only that thread waits for file servers, and it holds no lock meanwhile.
+#[derive(Default)]
+struct News {
+    state: Mutex<NewsState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct NewsState {
+    /// Written files, newest last.
+    files: VecDeque<(Instant, PathBuf)>,
+    /// When a notification was last lost, so that a written file is unknown.
+    lost: Option<Instant>,
+    /// The last round of reading that a caller has asked for.
+    wanted: u64,
+    /// The last round that is complete.
+    done: u64,
+    /// When the present round began.
+    reading_since: Option<Instant>,
+}
+
+impl News {
+    /// Reads the notifications whenever a caller asks for that.
+    fn read_all(&self, group: &Fanotify) {
+        loop {
+            let idle = lock(&self.state);
+            let mut state = self
+                .changed
+                .wait_while(idle, |state| state.wanted == state.done)
+                .unwrap_or_else(PoisonError::into_inner);
+            let round = state.wanted;
+            state.reading_since = Some(Instant::now());
+            drop(state);
+            self.read_round(group);
+            let mut state = lock(&self.state);
+            state.done = round;
+            state.reading_since = None;
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    fn read_round(&self, group: &Fanotify) {
+        for _ in 0..MOST_KEPT {
+            match group.read_events() {
+                Ok(events) => {
+                    let path = |event: &FanotifyEvent| {
+                        let fd = event.fd()?;
+                        fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()
+                    };
+                    let paths: Vec<_> = events.iter().map(path).collect();
+                    lock(&self.state).add(paths);
+                }
+                // No event, or a file with a lease; the next round reads the other events.
+                Err(Errno::EAGAIN) => break,
+                // The file is gone.
+                Err(Errno::EINTR | Errno::ENOENT | Errno::ESTALE) => {}
+                // Root may not open the file, for example. The error does not say which file it is.
+                Err(_) => lock(&self.state).lost = Some(Instant::now()),
+            }
+        }
+    }
+
+    /// Asks for a round of reading. Returns its number.
+    fn ask(&self) -> u64 {
+        let mut state = lock(&self.state);
+        state.wanted += 1;
+        self.changed.notify_all();
+        state.wanted
+    }
+
+    /// Returns the files written since `then`, and whether they are all. Waits for [`HEAR_BOUND`] at most, and not at all for
+    /// a file server that has not answered for longer.
+    fn since(&self, then: Instant) -> (Vec<PathBuf>, bool) {
+        let round = self.ask();
+        let is_stuck = |state: &NewsState| state.reading_since.is_some_and(|since| since.elapsed() >= HEAR_BOUND);
+        let waits = |state: &mut NewsState| state.done < round && !is_stuck(state);
+        let found = self.changed.wait_timeout_while(lock(&self.state), HEAR_BOUND, waits);
+        let (state, _) = found.unwrap_or_else(PoisonError::into_inner);
+        let newest = state.files.iter().rev().take_while(|(at, _)| *at >= then).take(MOST_PATHS);
+        let is_lossless = state.lost.is_none_or(|at| at.elapsed() > RECENT);
+        (newest.map(|(_, path)| path.clone()).collect(), state.done >= round && is_lossless)
+    }
+}
+
+impl NewsState {
+    /// Adds the written files of some notifications, of which some may name no file, and forgets old ones.
+    fn add(&mut self, paths: Vec<Option<PathBuf>>) {
+        let now = Instant::now();
+        for path in paths {
+            match path {
+                // The kernel's queue was full.
+                None => self.lost = Some(now),
+                Some(path) if is_ours(&path) => {}
+                Some(path) => {
+                    // Keep only the newest entry per file.
+                    self.files.retain(|(_, known)| *known != path);
+                    self.files.push_back((now, path));
+                }
+            }
+        }
+        while self.files.front().is_some_and(|(at, _)| at.elapsed() > RECENT) || self.files.len() > MOST_KEPT {
+            self.files.pop_front();
+        }
     }
 }
 
@@ -99,52 +214,20 @@ impl Written {
         (disk, true)
     }
 
-    /// Returns the files written since `then`. Blocks.
-    pub(super) fn since(&self, then: Instant) -> Vec<PathBuf> {
-        let files = self.heard();
-        let newest = files.iter().rev().take_while(|(at, _)| *at >= then).take(MOST_PATHS);
-        newest.map(|(_, path)| path.clone()).collect()
+    /// Returns the files written since `then`, and whether they are all. Waits for a short time at most.
+    pub(super) fn since(&self, then: Instant) -> (Vec<PathBuf>, bool) {
+        if self.group.is_some() { self.news.since(then) } else { (Vec::new(), true) }
     }
 
-    /// Returns the recently written files. Blocks.
-    pub(super) fn recently(&self) -> Vec<PathBuf> {
-        let Some(then) = Instant::now().checked_sub(RECENT) else { return Vec::new() };
+    /// Returns the recently written files, and whether they are all. Waits for a short time at most.
+    pub(super) fn recently(&self) -> (Vec<PathBuf>, bool) {
+        let Some(then) = Instant::now().checked_sub(RECENT) else { return (Vec::new(), false) };
         self.since(then)
     }
 
-    /// Reads the kernel's notifications. A mount with unread notifications stays busy. Blocks.
+    /// Has the kernel's notifications read. A mount with unread notifications stays busy. Does not wait.
     pub(super) fn hear(&self) {
-        drop(self.heard());
-    }
-
-    /// Reads the kernel's notifications. Returns the recently written files.
-    fn heard(&self) -> MutexGuard<'_, VecDeque<(Instant, PathBuf)>> {
-        let mut files = lock(&self.files);
-        let Some(group) = &self.group else { return files };
-        let now = Instant::now();
-        for _ in 0..MOST_KEPT {
-            let events = match group.read_events() {
-                Ok(events) => events,
-                // No event, or a file with a lease; the next call reads the other events.
-                Err(Errno::EAGAIN) => break,
-                // The file is gone, or the agent may not open it.
-                Err(_) => continue,
-            };
-            for event in &events {
-                let Some(fd) = event.fd() else { continue };
-                let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())) else { continue };
-                if is_ours(&path) {
-                    continue;
-                }
-                // Keep only the newest entry per file.
-                files.retain(|(_, known)| *known != path);
-                files.push_back((now, path));
-            }
-        }
-        while files.front().is_some_and(|(at, _)| at.elapsed() > RECENT) || files.len() > MOST_KEPT {
-            files.pop_front();
-        }
-        files
+        self.news.ask();
     }
 }
 
@@ -228,6 +311,29 @@ mod tests {
         let written = Written::default();
         assert_eq!(written.watch(Path::new("/proc")), (Disk::Own, true));
         assert_eq!(written.watch(Path::new("/proc")), (Disk::Own, false));
-        assert!(written.recently().is_empty());
+        assert!(written.recently().0.is_empty());
+    }
+
+    #[test]
+    fn nobody_waits_long_for_a_file_server_that_does_not_answer() {
+        let news = News::default();
+        let path = PathBuf::from("/srv/known");
+        let then = Instant::now();
+        lock(&news.state).add(vec![Some(path.clone())]);
+        // Nobody reads: one caller waits for the bound, and gets what is known.
+        assert_eq!(news.since(then), (vec![path.clone()], false));
+        lock(&news.state).reading_since = then.checked_sub(HEAR_BOUND);
+        let began = Instant::now();
+        for _ in 0..1000 {
+            assert_eq!(news.since(then), (vec![path.clone()], false));
+        }
+        assert!(began.elapsed() < 100 * HEAR_BOUND, "only the first callers wait");
+        // After a notification without a file, the files are not all.
+        let mut state = lock(&news.state);
+        (state.reading_since, state.done) = (None, u64::MAX);
+        drop(state);
+        assert_eq!(news.since(then), (vec![path.clone()], true));
+        lock(&news.state).add(vec![None]);
+        assert_eq!(news.since(then), (vec![path], false));
     }
 }

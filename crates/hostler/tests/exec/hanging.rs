@@ -1,10 +1,12 @@
 //! Remote commands with programs or streams on a file system that never answers. Needs FUSE.
 
+use std::path::Path;
 use std::process::{Child, Stdio};
+use std::time::Instant;
 
 use hostler_testkit::{HangingDisk, wait_until};
 
-use crate::machines::{Machines, USER};
+use crate::machines::{Machines, USER, end_of};
 
 /// Another account that every Debian has.
 const OTHER: &str = "news";
@@ -70,7 +72,7 @@ fn hanging_program_or_stream_delays_no_other_user() {
     machines.write("hand_over_unwritten.py", HAND_OVER_UNWRITTEN);
     machines.write("hand_over.py", HAND_OVER);
     for (request, command) in cases {
-        let at = std::path::Path::new(&machines.shared()).join("disk");
+        let at = Path::new(&machines.shared()).join("disk");
         let disk = HangingDisk::mount(machines.nodes[0].command(&["python3"]), &at, request);
         let mut stuck = start(USER, &["sh", "-c", command]);
         // The stuck command reaches the agent before the last of these.
@@ -87,4 +89,41 @@ fn hanging_program_or_stream_delays_no_other_user() {
         stuck.kill().expect("a child");
         stuck.wait_with_output().expect("the file system is gone");
     }
+}
+
+#[test]
+fn node_on_which_the_directory_hangs_is_refused_soon_and_passed_over() {
+    // n1 is so slow that it is the last choice.
+    let slow: &[&str] = &["--load-weight", "100"];
+    let machines = Machines::prepared(2, |host| if host.name() == "n1" { slow } else { &[] });
+    machines.ok(0, "mkdir disk");
+    let at = Path::new(&machines.shared()).join("disk");
+    let disk = HangingDisk::mount(machines.nodes[1].command(&["python3"]), &at, "getattr");
+    let (named, seconds) = end_of(machines.start(0, "cd disk && dsh --node n2 true"));
+    assert!(named.code == 126 && named.stderr.contains("node n2 cannot use the directory"), "{named:?}");
+    assert!(named.stderr.contains("does not answer") && seconds < 30.0, "{seconds} s: {named:?}");
+    let (free, seconds) = end_of(machines.start(0, "cd disk && dsh --report sh -c 'echo $HOSTLER_NODE'"));
+    assert_eq!((free.code, free.stdout.as_str()), (0, "n1\n"), "{free:?}");
+    assert!(free.stderr.contains("not on n2: ") && seconds < 30.0, "{seconds} s: {free:?}");
+    drop(disk);
+}
+
+#[test]
+fn written_file_that_cannot_be_opened_delays_no_other_user() {
+    let machines = Machines::of(1);
+    machines.ok(0, "mkdir disk");
+    let at = Path::new(&machines.shared()).join("disk");
+    let disk = HangingDisk::mount(machines.nodes[0].command(&["python3"]), &at, "open-to-read");
+    // The agent watches writes on this disk from now on, and opens each written file.
+    machines.ok(0, "cd disk && dsh --node n1 true");
+    machines.ok(0, ": >> disk/program");
+    let began = Instant::now();
+    for _ in 0..10 {
+        let mut other = machines.command_of(OTHER, 0, &["dsh", "--node", "n1", "echo", "fine"]);
+        let output = other.output().expect("nsenter can be started");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "fine\n", "{output:?}");
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    assert!(seconds < 15.0, "each command waits for the disk: {seconds} s");
+    drop(disk);
 }
