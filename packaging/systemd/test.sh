@@ -7,18 +7,13 @@
 # minutes instead of two.
 set -euo pipefail
 
-program=$(realpath "$1")
-scratch=$(realpath -m "$2")
-units=$(dirname "$(realpath "$0")")
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
-port=${VM_SSH_PORT:-22022}
-# Timeout in seconds for steps that are slow on an emulated machine.
-patience=180
+# shellcheck source-path=SCRIPTDIR source=machines.sh
+. "$(dirname "$(realpath "$0")")/machines.sh" "$@"
 
 main() {
     mkdir -p "$scratch"
     make_base
-    make_disk
+    make_disk machine
     step "the machine starts" boot
     step "set up the cluster like the guide" set_up
     step "limits are enforced" limits_hold
@@ -31,99 +26,10 @@ main() {
     echo "all tests passed"
 }
 
-step() {
-    echo "== $1" >&2
-    local begun=$SECONDS
-    "$2"
-    echo "   $((SECONDS - begun)) s" >&2
-}
-
-fail() {
-    echo "FAILED: $*" >&2
-    root 'hostler jobs --all; hostler nodes; journalctl --no-pager --lines 40 --unit "hostler-*"' >&2 || true
-    exit 1
-}
-
-until_true() {
-    local deadline=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ "$SECONDS" -lt "$deadline" ] || fail "timeout: this command did not succeed: $*"
-        sleep 1
-    done
-}
-
-# says TEXT COMMAND…: fails unless the command prints the text. The command's exit code does not matter.
-says() {
-    local text=$1 found
-    shift
-    found=$("$@" 2>&1) || true
-    case $found in *"$text"*) ;; *) fail "$* did not print \"$text\" but: $found" ;; esac
-}
-
-as() {
-    local user=$1
-    shift
-    ssh -q -i "$scratch/key" -p "$port" -o ConnectTimeout=10 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
-        "$user@127.0.0.1" "$@" </dev/null
-}
-root() { as root "$@"; }
-ada() { as ada "$@"; }
-is_state() { root "hostler job $2 --json" | grep -q "\"state\":\"$1\""; }
-
-make_base() {
-    [ -e "$scratch/base/complete" ] && return
-    echo "== create the system with debootstrap" >&2
-    rm -rf "$scratch/base"
-    debootstrap --variant=minbase \
-        --include=systemd-sysv,dbus,dbus-user-session,libpam-systemd,openssh-server,linux-image-cloud-amd64,python3-minimal,iproute2,procps \
-        bookworm "$scratch/base" "$mirror" >"$scratch/base.log"
-    touch "$scratch/base/complete"
-}
-
-make_disk() {
-    local system=$scratch/base
-    install "$program" "$system/usr/bin/hostler"
-    ln --symbolic --force ./hostler "$system/usr/bin/dsh"
-    install --mode 644 "$units"/hostler-*.service "$system/etc/systemd/system/"
-    echo machine >"$system/etc/hostname"
-    echo "127.0.0.1 localhost machine" >"$system/etc/hosts"
-    echo "/dev/vda / ext4 defaults 0 1" >"$system/etc/fstab"
-    printf '[Match]\nName=en* eth*\n[Network]\nDHCP=yes\n' >"$system/etc/systemd/network/20.network"
-    chroot "$system" systemctl enable systemd-networkd ssh >/dev/null 2>&1
-    [ -e "$scratch/key" ] || ssh-keygen -q -t ed25519 -N '' -f "$scratch/key"
-    local user home
-    for user in ada bob; do
-        chroot "$system" id "$user" >/dev/null 2>&1 || chroot "$system" useradd --create-home --shell /bin/bash "$user"
-    done
-    for user in root ada bob; do
-        home=$(chroot "$system" getent passwd "$user" | cut --delimiter : --fields 6)
-        chroot "$system" install --directory --mode 700 --owner "$user" --group "$user" "$home/.ssh"
-        install --mode 644 "$scratch/key.pub" "$system$home/.ssh/authorized_keys"
-    done
-    rm -f "$scratch/disk"
-    truncate --size 3G "$scratch/disk"
-    mkfs.ext4 -q -d "$system" "$scratch/disk"
-}
-
 boot() {
-    local accelerator=(-accel tcg,thread=multi -cpu max)
-    # Other modules also provide /dev/kvm, but an ordinary kernel does not run with them.
-    if [ -w /dev/kvm ] && { [ -e /sys/module/kvm_intel ] || [ -e /sys/module/kvm_amd ]; }; then
-        accelerator=(-accel kvm -cpu host)
-    fi
-    trap power_off EXIT
-    qemu-system-x86_64 "${accelerator[@]}" -smp 2 -m 1536 -nographic -no-reboot \
-        -kernel "$scratch"/base/boot/vmlinuz-* -initrd "$scratch"/base/boot/initrd.img-* -append "root=/dev/vda rw console=ttyS0 quiet" \
-        -drive "file=$scratch/disk,if=virtio,format=raw,cache=unsafe" -device virtio-rng-pci \
-        -netdev "user,id=net,hostfwd=tcp:127.0.0.1:$port-:22" -device virtio-net-pci,netdev=net \
-        </dev/null >"$scratch/console" 2>&1 &
-    machine=$!
+    start machine
     until_true 300 is_up
 }
-
-is_up() { kill -0 "$machine" && root true; }
-power_off() { kill "$machine" 2>/dev/null && wait "$machine" || true; }
 
 set_up() {
     says "cgroup2 on /sys/fs/cgroup " root mount
@@ -237,7 +143,7 @@ reboot_machine() {
     until_true "$patience" is_state running "$lost"
     until_true "$patience" is_state running "$again"
     root systemctl reboot || true
-    wait "$machine" || true
+    wait "${process[machine]}" || true
     boot
     until_true 300 node_is_up
     until_true "$patience" is_state node_fail "$lost"

@@ -21,19 +21,28 @@ pub(crate) struct Options {
 
 /// Tests the image and the compose file of packaging/docker.
 pub(crate) fn docker(options: &Options) -> Result<()> {
-    run(options, "docker", &["dockerd", "docker", "docker-compose", "debootstrap", "ssh-keygen"])
+    run(options, "docker", &["test.sh"], &["dockerd", "docker", "docker-compose", "debootstrap", "ssh-keygen"])
 }
 
-/// Tests the units of packaging/systemd.
+/// Tests the units of packaging/systemd, and a cluster that shares /home by NFS.
 pub(crate) fn vm(options: &Options) -> Result<()> {
-    run(options, "systemd", &["qemu-system-x86_64", "debootstrap", "mkfs.ext4", "ssh", "ssh-keygen"])
+    run(
+        options,
+        "systemd",
+        &["test.sh", "nfs.sh"],
+        &["qemu-system-x86_64", "debootstrap", "mkfs.ext4", "ssh", "ssh-keygen"],
+    )
 }
 
-fn run(options: &Options, packaging: &str, needed: &[&str]) -> Result<()> {
+fn run(options: &Options, packaging: &str, scripts: &[&str], needed: &[&str]) -> Result<()> {
     need(needed, "docker.io docker-compose qemu-system-x86 debootstrap e2fsprogs openssh-client")?;
     let program = program(options.program.as_deref())?;
-    let script = root().join("packaging").join(packaging).join("test.sh");
-    run_command(Command::new("bash").arg(script).arg(program).arg(target_directory()?.join("systems").join(packaging)))
+    let (folder, scratch) =
+        (root().join("packaging").join(packaging), target_directory()?.join("systems").join(packaging));
+    for script in scripts {
+        run_command(Command::new("bash").arg(folder.join(script)).arg(&program).arg(&scratch))?;
+    }
+    Ok(())
 }
 
 /// Fails if a program is not installed. `packages`: those of Debian that contain the programs.
