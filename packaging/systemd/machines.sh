@@ -121,7 +121,8 @@ start() {
     trap power_off EXIT
     [ -n "${ports[$at]:-}" ] || ports[$at]=$((port + ${#ports[@]}))
     qemu-system-x86_64 "${accelerator[@]}" -smp 2 -m 1536 -nographic -no-reboot \
-        -kernel "$scratch"/base/boot/vmlinuz-* -initrd "$scratch"/base/boot/initrd.img-* -append "root=/dev/vda rw console=ttyS0 quiet systemd.hostname=$at" \
+        -kernel "$scratch"/base/boot/vmlinuz-* -initrd "$scratch"/base/boot/initrd.img-* \
+        -append "root=/dev/vda rw console=ttyS0 quiet systemd.hostname=$at" \
         -drive "file=$scratch/$at.disk,if=virtio,format=raw,cache=unsafe" -device virtio-rng-pci \
         -netdev "user,id=net,hostfwd=tcp:127.0.0.1:${ports[$at]}-:22" -device virtio-net-pci,netdev=net "$@" \
         </dev/null >"$scratch/$at.console" 2>&1 &

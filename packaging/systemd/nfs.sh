@@ -9,6 +9,7 @@ set -euo pipefail
 . "$(dirname "$(realpath "$0")")/machines.sh" "$@"
 
 lan=${VM_LAN_PORT:-22020}
+on_n1="hostler run --constraint n1 -m 64M"
 
 main() {
     mkdir -p "$scratch"
@@ -16,6 +17,7 @@ main() {
     step "three machines start" boot
     step "set up the server and the cluster like the guide" set_up
     step "jobs run in a home that root of the node may not enter" private_homes
+    step "a new user has a home and runs a job" new_user
     step "commands see what another machine has just written" no_stale_files
     step "sandboxed jobs run in such a home" sandboxes
     step "while the server hangs, the node works and its jobs can be cancelled" server_hangs
@@ -43,6 +45,8 @@ set_up() {
     root hostler head init --advertise head
     root systemctl enable --now hostler-head
     until_true "$patience" root 'hostler info >/dev/null'
+    root 'hostler node invite files | hostler agent join -'
+    root 'printf "accounts = true\nhomes = true\n" >/etc/hostler/agent.toml; systemctl enable --now hostler-agent'
     local node
     for node in n1 n2; do
         on "$node" root 'echo "head:/home /home nfs4 hard,nosuid,nodev,_netdev 0 0" >>/etc/fstab; systemctl daemon-reload; mount /home'
@@ -50,6 +54,7 @@ set_up() {
         on "$node" root 'printf "[Unit]\nRequiresMountsFor=/home\n" >/etc/systemd/system/hostler-agent.service.d/home.conf'
         root "hostler node invite $node" >"$scratch/code"
         as_is "$node" 'hostler agent join -' <"$scratch/code"
+        on "$node" root 'echo "accounts = true" >/etc/hostler/agent.toml'
         on "$node" root 'systemctl daemon-reload; systemctl enable --now hostler-agent'
     done
     rm "$scratch/code"
@@ -65,17 +70,25 @@ as_is() {
 
 # nodes_are STATE…: whether n1 and n2 have these states.
 nodes_are() {
-    [ "$(root hostler nodes --json | grep -o '"name":"n.","state":"[a-z]*"\|"state":"[a-z]*"' | sed 's/.*:"//; s/"//' | xargs)" = "$*" ]
+    [ "$(root hostler nodes | awk '$1 ~ /^n[12]/ { print $2 }' | xargs)" = "$*" ]
 }
 
 private_homes() {
     says "Permission denied" on n1 root ls /home/ada
-    says "one on n1" ada 'mkdir work; cd work; echo one >in; hostler run --constraint n1 -m 64M -- sh -c "echo \$(cat in) on \$HOSTLER_NODE | tee out"'
+    ada 'mkdir work; echo one >work/in'
+    says "one on n1" ada "cd work; $on_n1 -- sh -c 'echo \$(cat in) on \$HOSTLER_NODE | tee out'"
     says "one on n1" ada cat work/out
-    ada 'mkdir project; cd project; echo "open(\"result\", \"w\").write(\"42\")" >main.py; hostler submit . main.py --constraint n1 --follow'
+    ada 'mkdir project; echo "open(\"result\", \"w\").write(\"42\")" >project/main.py'
+    ada 'cd project; hostler submit . main.py --constraint n1 --follow'
     says 42 ada 'cat project/*/result'
-    # The home of a new user, which the node may not make.
-    says "drwx------" ada 'ls -ld ~'
+}
+
+# The server's agent makes the home of a new user, and the other agents only the account.
+new_user() {
+    root hostler configure user add cleo
+    until_true "$patience" root 'test -d /home/cleo'
+    until_true "$patience" on n1 root 'id cleo'
+    says "cleo on n1" root "runuser -l cleo -c 'mkdir w; cd w; $on_n1 -- sh -c \"echo \\\$(id -un) on \\\$HOSTLER_NODE\"'"
 }
 
 # Without Hostler, a client that missed a file keeps missing it for up to 30 seconds.
@@ -91,10 +104,10 @@ no_stale_files() {
 }
 
 sandboxes() {
-    says "one on n1" ada 'cd work; hostler run --constraint n1 --sandbox -m 64M -- sh -c "echo \$(cat in) on \$HOSTLER_NODE | tee boxed"'
+    says "one on n1" ada "cd work; $on_n1 --sandbox -- sh -c 'echo \$(cat in) on \$HOSTLER_NODE | tee boxed'"
     says "one on n1" ada cat work/boxed
     # Other homes are not there.
-    says $'ada\n' ada 'cd work; hostler run --constraint n1 --sandbox -m 64M -- ls /home; echo'
+    [ "$(ada "cd work; $on_n1 --sandbox -- ls /home")" = ada ] || fail "a sandboxed job sees other homes"
 }
 
 # Drops what the node n1 sends to the server.
@@ -103,31 +116,46 @@ hang() {
     root 'nft add rule inet hang in ip saddr 10.0.3.2 tcp dport 2049 drop'
 }
 
+# One job after the other hangs, since each keeps one of the two CPUs of the node.
 server_hangs() {
-    local running starting boxed limited
-    ada 'cd work; for file in a b c d; do echo $file >$file; done'
-    running=$(ada 'cd work; hostler run --detach --constraint n1 -m 64M -- sh -c "until [ -e go ]; do sleep 1; done; cat a"')
-    until_true "$patience" is_state running "$running"
-    hang
-    starting=$(ada 'cd work; hostler run --detach --constraint n1 -m 64M -- cat b')
-    boxed=$(ada 'cd work; hostler run --detach --constraint n1 --sandbox -m 64M -- cat c')
-    limited=$(ada 'cd work; hostler run --detach --constraint n1 -m 64M -t 10s -- cat d')
-    sleep 60
-    nodes_are up up || fail "the node is not up"
-    # Others' jobs run, also while more jobs hang than the node has CPUs.
-    says n1 as bob 'cd /tmp; hostler run --constraint n1 -c 1 -m 64M -- hostname'
-    says n1 on n2 as bob 'cd /tmp; dsh --node n1 -C / hostname'
-    root hostler cancel "$running" "$starting" "$boxed"
     local job
-    for job in "$running" "$starting" "$boxed"; do until_true 60 is_state cancelled "$job"; done
-    until_true 60 is_state timeout "$limited"
+    ada 'cd work; for file in a b c d; do echo $file >$file; done'
+    job=$(ada "cd work; $on_n1 --detach -- sh -c 'until [ -e go ]; do sleep 1; done; cat a'")
+    until_true "$patience" is_state running "$job"
+    hang
+    sleep 60
+    cancelled_at_once "$job"
+    cancelled_at_once "$(ada "cd work; $on_n1 --detach -- cat b")"
+    cancelled_at_once "$(ada "cd work; $on_n1 --detach --sandbox -- cat c")"
+    job=$(ada "cd work; $on_n1 --detach -t 10s -- cat d")
+    until_true 60 is_state timeout "$job"
+    says "a file system that it needs does not answer" root hostler job "$job"
+    others_work
+    on n1 root systemctl restart hostler-agent
+    until_true "$patience" on n1 root 'hostler info >/dev/null'
+    others_work
+}
+
+# cancelled_at_once JOB: cancels a job that hangs, after others have run beside it.
+cancelled_at_once() {
+    sleep 5
+    others_work
+    root hostler cancel "$1"
+    until_true 60 is_state cancelled "$1"
+}
+
+# The node and the head answer, and jobs and commands that do not need the server run on the node.
+others_work() {
+    nodes_are up up || fail "a node is not up"
+    says n1 as bob "cd /tmp; timeout 60 $on_n1 -- hostname"
+    says n1 on n2 as bob 'cd /; timeout 60 dsh --node n1 -C / hostname'
 }
 
 server_returns() {
     root nft delete table inet hang
     until_true "$patience" on n1 root 'ls /home >/dev/null'
-    says "one on n1" ada 'cd work; hostler run --constraint n1 -m 64M -- sh -c "echo \$(cat in) on \$HOSTLER_NODE"'
-    says "" on n1 root 'pgrep --uid ada || true'
+    says "one on n1" ada "cd work; $on_n1 -- sh -c 'echo \$(cat in) on \$HOSTLER_NODE'"
+    until_true 60 on n1 root '! pgrep --uid ada'
 }
 
 main
