@@ -1,0 +1,187 @@
+#!/bin/sh
+# A class in containers on several machines. Run it where the checkout and Docker are; it needs SSH to each machine, as a user of Docker there.
+#
+#     machines.sh up FIRST [WORKER…]    head, user node and hub on the first machine, a worker on each of the others
+#     machines.sh add WORKER…           more workers
+#     machines.sh remove WORKER…        waits until their jobs have ended
+#     machines.sh update                after a change: builds the images again and replaces the containers, one worker after the other
+#     machines.sh status                what runs where
+#
+# Machines are SSH destinations, e.g. root@lab1. The file `machines` beside this script lists them (CLASS_MACHINES names another file).
+# HEAD_ADDRESS: how workers reach the first machine, by default as in its SSH destination. SSH: the command for `ssh`, with its options.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+source=$here/../..
+list=${CLASS_MACHINES:-$here/machines}
+port=${HOSTLER_PORT:-7760}
+
+say() { echo "machines.sh: $*" >&2; }
+fail() {
+    say "$*"
+    exit 1
+}
+
+# on MACHINE COMMAND: runs a line of shell there, with this script's input.
+on() { ${SSH:-ssh} -o BatchMode=yes "$1" "$2"; }
+first() { head -n 1 "$list"; }
+workers() { tail -n +2 "$list"; }
+# The name of a machine's node: packaging/classroom/setup.sh expects node-*.
+name_of() { echo "node-$(echo "${1#*@}" | tr .: --)"; }
+address() {
+    to=$(first)
+    echo "${HEAD_ADDRESS:-${to#*@}}:$port"
+}
+
+compose() {
+    on "$(first)" "cd hostler-class/packaging/docker && if docker compose version >/dev/null 2>&1; then docker compose $1; else docker-compose $1; fi"
+}
+in_head() { compose "exec -T head $1"; }
+state_of() { in_head 'hostler nodes' </dev/null | awk -v name="$1" '$1 == name { print $2 }'; }
+
+check() {
+    on "$1" 'docker version >/dev/null' </dev/null || fail "cannot use Docker on $1; try: ssh $1 docker version"
+}
+
+build() {
+    docker build --file "$source/packaging/docker/Dockerfile" --tag hostler "$source"
+    docker build --file "$source/packaging/classroom/worker.Dockerfile" --tag hostler-worker "$source"
+    docker build --file "$source/packaging/classroom/Dockerfile" --tag hostler-jupyter "$source"
+}
+
+# ship MACHINE IMAGE…: copies images that the machine does not have, and the settings.
+ship() {
+    to=$1
+    shift
+    tar --directory "$source" --exclude .env --create packaging | on "$to" 'mkdir -p hostler-class && tar --directory hostler-class --extract'
+    for image in "$@"; do
+        id=$(docker image inspect --format '{{.Id}}' "$image") || fail "there is no image $image here; run: machines.sh update"
+        [ "$(on "$to" "docker image inspect --format '{{.Id}}' $image 2>/dev/null || true" </dev/null)" = "$id" ] ||
+            docker save "$image" | on "$to" 'docker load --quiet' >/dev/null
+    done
+}
+
+start_first() {
+    to=$(first)
+    check "$to"
+    ship "$to" hostler hostler-jupyter
+    # A file that is there keeps what the teacher has changed.
+    echo 'COMPOSE_FILE=compose.yaml:limits.yaml:../classroom/compose.yaml' |
+        on "$to" 'cd hostler-class/packaging/docker && test -e .env || cat >.env'
+    compose 'up --detach --no-build --scale node=0' </dev/null
+    wait_until 120 "the head on $to does not answer; try: ssh $to docker logs docker-head-1" in_head 'hostler --quiet info >/dev/null'
+}
+
+# wait_until SECONDS MESSAGE COMMAND…
+wait_until() {
+    left=$1 message=$2
+    shift 2
+    until "$@" </dev/null 2>/dev/null; do
+        [ "$left" -gt 0 ] || fail "$message"
+        left=$((left - 1))
+        sleep 1
+    done
+}
+is_state() { [ "$(state_of "$1")" = "$2" ]; }
+
+start_worker() {
+    worker=$1 name=$(name_of "$1")
+    check "$worker"
+    ship "$worker" hostler-worker
+    # The volume holds the node's identity: a node that has joined keeps it.
+    if ! on "$worker" "docker volume inspect $name >/dev/null 2>&1" </dev/null; then
+        in_head "hostler --quiet node invite $name --address $(address)" </dev/null |
+            on "$worker" "docker run --rm --interactive --volume $name:/var/lib/hostler hostler-worker hostler agent join -" || {
+            on "$worker" "docker volume rm --force $name >/dev/null" </dev/null
+            fail "$worker cannot join; it must reach the head at $(address), or at the address in HEAD_ADDRESS"
+        }
+    fi
+    on "$worker" "docker rm --force $name >/dev/null 2>&1; docker run --detach --restart unless-stopped --name $name --hostname $name \
+        --cap-add SYS_ADMIN --cap-add NET_ADMIN --cap-add PERFMON \
+        --security-opt apparmor=unconfined --security-opt seccomp=unconfined --security-opt systempaths=unconfined \
+        --volume $name:/var/lib/hostler --volume hostler-course:/srv/course:ro \
+        --volume \"\$PWD/hostler-class/packaging/classroom/worker.toml:/etc/hostler/agent.toml:ro\" hostler-worker node >/dev/null" </dev/null
+    wait_until 60 "node $name does not come up; try: ssh $worker docker logs $name" is_state "$name" up
+    say "$worker is node $name"
+}
+
+add() {
+    for machine in "$@"; do
+        ! grep -qxF -e "$machine" "$list" || fail "$machine is in the class already"
+        start_worker "$machine"
+        echo "$machine" >>"$list"
+    done
+}
+
+# drain NAME REASON: waits until the node runs no job, or is not there.
+drain() {
+    in_head "hostler --quiet node drain $1 --reason $2" </dev/null || return 0
+    say "waiting for the jobs of $1; after Ctrl-C, run the same command again"
+    while state=$(state_of "$1") && [ "$state" = draining ]; do sleep 2; done
+}
+
+remove() {
+    for machine in "$@"; do
+        workers | grep -qxF -e "$machine" || fail "$machine is no worker of the class; see: machines.sh status"
+        name=$(name_of "$machine")
+        drain "$name" removal
+        [ -z "$(state_of "$name")" ] || in_head "hostler --quiet node remove --yes $name" </dev/null
+        on "$machine" "docker rm --force $name && docker volume rm $name" </dev/null >/dev/null ||
+            say "cannot reach $machine: remove the container and the volume $name there by hand"
+        grep -vxF -e "$machine" "$list" >"$list.new" || true
+        mv "$list.new" "$list"
+    done
+}
+
+update() {
+    build
+    start_first
+    workers | while read -r machine; do
+        name=$(name_of "$machine")
+        drain "$name" update
+        start_worker_again "$machine"
+    done
+}
+
+# A drained node is up again only after `resume`.
+start_worker_again() {
+    in_head "hostler --quiet node resume $(name_of "$1")" </dev/null
+    start_worker "$1"
+}
+
+status() {
+    {
+        echo "MACHINE CONTAINER IMAGE STATUS"
+        while read -r machine; do
+            on "$machine" "docker ps --all --filter name=^docker[-_] --filter name=^node- --format '{{.Names}} {{.Image}} {{.Status}}'" </dev/null |
+                sed "s/^/$machine /" || echo "$machine - - unreachable"
+        done <"$list"
+    } | awk '{ machine = $1; name = $2; image = $3; $1 = $2 = $3 = ""; printf "%-24s %-24s %-16s%s\n", machine, name, image, $0 }'
+    in_head 'hostler nodes' </dev/null
+}
+
+command=${1-}
+[ $# -eq 0 ] || shift
+case $command in
+    add | remove | update | status) [ -s "$list" ] || fail "there is no class yet: $list is missing; run: machines.sh up FIRST [WORKER…]" ;;
+esac
+for machine in "$@"; do
+    case $machine in '' | -* | *[!A-Za-z0-9@._:-]*) fail "not an SSH destination: '$machine'" ;; esac
+done
+case $command:$# in
+    up:0 | add:0 | remove:0) fail "$command: name a machine, e.g. root@lab1" ;;
+    up:*)
+        [ ! -e "$list" ] || fail "there is a class already: $list; use add, remove or update"
+        check "$1"
+        docker image inspect hostler hostler-worker hostler-jupyter >/dev/null 2>&1 || build
+        echo "$1" >"$list"
+        shift
+        start_first
+        add "$@"
+        ;;
+    add:*) add "$@" ;;
+    remove:*) remove "$@" ;;
+    update:0) update ;;
+    status:0) status ;;
+    *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+esac
