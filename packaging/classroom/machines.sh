@@ -1,5 +1,6 @@
 #!/bin/sh
-# A class in containers on several machines. Run it where the checkout and Docker are; it needs SSH to each machine, as a user of Docker there.
+# A class in containers on several machines. Run it where the checkout and Docker are. It needs SSH to each machine as a user who may use
+# Docker there.
 #
 #     machines.sh up FIRST [WORKER…]    head, user node and hub on the first machine, a worker on each of the others
 #     machines.sh add WORKER…           more workers
@@ -34,10 +35,11 @@ address() {
 }
 
 compose() {
-    on "$(first)" "cd hostler-class/packaging/docker && if docker compose version >/dev/null 2>&1; then docker compose $1; else docker-compose $1; fi"
+    on "$(first)" "cd hostler-class/packaging/docker && docker=docker-compose
+        if docker compose version >/dev/null 2>&1; then docker='docker compose'; fi; \$docker $1"
 }
 in_head() { compose "exec -T head $1"; }
-state_of() { in_head 'hostler nodes' </dev/null | awk -v name="$1" '$1 == name { print $2 }'; }
+state_of() { in_head 'hostler nodes' </dev/null 2>/dev/null | awk -v name="$1" '$1 == name { print $2 }'; }
 
 check() {
     on "$1" 'docker version >/dev/null' </dev/null || fail "cannot use Docker on $1; try: ssh $1 docker version"
@@ -53,7 +55,8 @@ build() {
 ship() {
     to=$1
     shift
-    tar --directory "$source" --exclude .env --create packaging | on "$to" 'mkdir -p hostler-class && tar --directory hostler-class --extract'
+    tar --directory "$source" --exclude .env --create packaging |
+        on "$to" 'mkdir -p hostler-class && tar --directory hostler-class --extract'
     for image in "$@"; do
         id=$(docker image inspect --format '{{.Id}}' "$image") || fail "there is no image $image here; run: machines.sh update"
         [ "$(on "$to" "docker image inspect --format '{{.Id}}' $image 2>/dev/null || true" </dev/null)" = "$id" ] ||
@@ -88,7 +91,10 @@ start_worker() {
     worker=$1 name=$(name_of "$1")
     check "$worker"
     ship "$worker" hostler-worker
-    # The volume holds the node's identity: a node that has joined keeps it.
+    in_head 'hostler --quiet info >/dev/null' </dev/null || fail "the head on $(first) does not answer"
+    # The volume holds the node's identity, which a node keeps until the head removes it.
+    [ -n "$(state_of "$name")" ] ||
+        on "$worker" "docker rm --force $name >/dev/null 2>&1; docker volume rm --force $name >/dev/null" </dev/null
     if ! on "$worker" "docker volume inspect $name >/dev/null 2>&1" </dev/null; then
         in_head "hostler --quiet node invite $name --address $(address)" </dev/null |
             on "$worker" "docker run --rm --interactive --volume $name:/var/lib/hostler hostler-worker hostler agent join -" || {
@@ -96,13 +102,25 @@ start_worker() {
             fail "$worker cannot join; it must reach the head at $(address), or at the address in HEAD_ADDRESS"
         }
     fi
-    on "$worker" "docker rm --force $name >/dev/null 2>&1; docker run --detach --restart unless-stopped --name $name --hostname $name \
-        --cap-add SYS_ADMIN --cap-add NET_ADMIN --cap-add PERFMON \
-        --security-opt apparmor=unconfined --security-opt seccomp=unconfined --security-opt systempaths=unconfined \
-        --volume $name:/var/lib/hostler --volume hostler-course:/srv/course:ro \
-        --volume \"\$PWD/hostler-class/packaging/classroom/worker.toml:/etc/hostler/agent.toml:ro\" hostler-worker node >/dev/null" </dev/null
+    on "$worker" "docker rm --force $name >/dev/null 2>&1 || true" </dev/null
+    # Docker before version 23 may not know this capability, which hardware counters need.
+    create worker.toml --cap-add PERFMON 2>/dev/null || {
+        say "Docker on $worker cannot give the capability PERFMON, so jobs there get no hardware counters"
+        create agent.toml
+    }
+    on "$worker" "docker start $name >/dev/null" </dev/null
     wait_until 60 "node $name does not come up; try: ssh $worker docker logs $name" is_state "$name" up
     say "$worker is node $name"
+}
+
+# create SETTINGS [OPTION…]: makes the container of the node `name` on the machine `worker`.
+create() {
+    settings=$1
+    shift
+    on "$worker" "docker create --restart unless-stopped --name $name --hostname $name --cap-add SYS_ADMIN --cap-add NET_ADMIN $* \
+        --security-opt apparmor=unconfined --security-opt seccomp=unconfined --security-opt systempaths=unconfined \
+        --volume $name:/var/lib/hostler --volume hostler-course:/srv/course:ro \
+        --volume \"\$PWD/hostler-class/packaging/classroom/$settings:/etc/hostler/agent.toml:ro\" hostler-worker node >/dev/null" </dev/null
 }
 
 add() {
@@ -153,8 +171,9 @@ status() {
     {
         echo "MACHINE CONTAINER IMAGE STATUS"
         while read -r machine; do
-            on "$machine" "docker ps --all --filter name=^docker[-_] --filter name=^node- --format '{{.Names}} {{.Image}} {{.Status}}'" </dev/null |
-                sed "s/^/$machine /" || echo "$machine - - unreachable"
+            found=$(on "$machine" "docker ps --all --filter name=^docker[-_] --filter name=^node- \
+                --format '{{.Names}} {{.Image}} {{.Status}}'" </dev/null) || found="- - unreachable"
+            echo "$found" | sed "s/^/$machine /"
         done <"$list"
     } | awk '{ machine = $1; name = $2; image = $3; $1 = $2 = $3 = ""; printf "%-24s %-24s %-16s%s\n", machine, name, image, $0 }'
     in_head 'hostler nodes' </dev/null
@@ -163,7 +182,9 @@ status() {
 command=${1-}
 [ $# -eq 0 ] || shift
 case $command in
-    add | remove | update | status) [ -s "$list" ] || fail "there is no class yet: $list is missing; run: machines.sh up FIRST [WORKER…]" ;;
+    add | remove | update | status)
+        [ -s "$list" ] || fail "there is no class yet: $list is missing; run: machines.sh up FIRST [WORKER…]"
+        ;;
 esac
 for machine in "$@"; do
     case $machine in '' | -* | *[!A-Za-z0-9@._:-]*) fail "not an SSH destination: '$machine'" ;; esac
