@@ -40,7 +40,7 @@ set_up() {
     root systemctl enable --now hostler-agent
     until_true "$patience" node_is_up
     # The node enforces all limits.
-    says '"advisory":{"cpus":null,"memory":null,"gpus":null,"users":null}' root hostler nodes --json
+    says '"advisory":{"cpus":null,"memory":null,"gpus":null,"users":null,' root hostler nodes --json
 }
 
 node_is_up() { root hostler nodes --json | grep -q '"state":"up"'; }
