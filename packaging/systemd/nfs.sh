@@ -124,9 +124,9 @@ server_hangs() {
     until_true "$patience" is_state running "$job"
     hang
     sleep 60
-    cancelled_at_once "$job"
-    cancelled_at_once "$(ada "cd work; $on_n1 --detach -- cat b")"
-    cancelled_at_once "$(ada "cd work; $on_n1 --detach --sandbox -- cat c")"
+    cancel_hanging "$job"
+    cancel_hanging "$(ada "cd work; $on_n1 --detach -- cat b")"
+    cancel_hanging "$(ada "cd work; $on_n1 --detach --sandbox -- cat c")"
     job=$(ada "cd work; $on_n1 --detach -t 10s -- cat d")
     until_true 60 is_state timeout "$job"
     says "a file system that it needs does not answer" root hostler job "$job"
@@ -136,8 +136,8 @@ server_hangs() {
     others_work
 }
 
-# cancelled_at_once JOB: cancels a job that hangs, after others have run beside it.
-cancelled_at_once() {
+# cancel_hanging JOB: checks that others work while a job hangs, then cancels it.
+cancel_hanging() {
     sleep 5
     others_work
     root hostler cancel "$1"
