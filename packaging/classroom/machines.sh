@@ -2,7 +2,8 @@
 # A class in containers on several machines. Run it where the checkout and Docker are. It needs SSH to each machine as a user who may use
 # Docker there.
 #
-#     machines.sh up FIRST [WORKER…]    head, user node and hub on the first machine, a worker on each of the others
+#     machines.sh up FIRST [WORKER…]    head, user node and hub on the first machine, a worker on each of the others;
+#                                       after an error, the same command continues
 #     machines.sh add WORKER…           more workers
 #     machines.sh remove WORKER…        waits until their jobs have ended
 #     machines.sh update                after a change: builds the images again and replaces the containers, one worker after the other
@@ -16,6 +17,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 source=$here/../..
 list=${CLASS_MACHINES:-$here/machines}
 port=${HOSTLER_PORT:-7760}
+# Tells drains of `update` from those of an operator, which stay.
+update_reason=update-by-machines.sh
 
 say() { echo "machines.sh: $*" >&2; }
 fail() {
@@ -39,7 +42,21 @@ compose() {
         if docker compose version >/dev/null 2>&1; then docker='docker compose'; fi; \$docker $1"
 }
 in_head() { compose "exec -T head $1"; }
-state_of() { in_head 'hostler nodes' </dev/null 2>/dev/null | awk -v name="$1" '$1 == name { print $2 }'; }
+
+# row_of NAME: prints the state of a node and how many tasks it runs, or nothing if the head knows no such node. Fails if the head does not
+# answer.
+row_of() {
+    rows=$(in_head 'hostler nodes' </dev/null) || return
+    echo "$rows" | awk -v name="$1" '
+        NR == 1 { end = index($0, "TASKS") + 4 }
+        $1 == name { state = $2; $0 = substr($0, 1, end); print state, $NF }'
+}
+# drain_of NAME: prints who drained a node and why, or nothing if nobody did. Fails if the head does not answer.
+drain_of() {
+    shown=$(in_head "hostler node show $1" </dev/null) || return
+    echo "$shown" | sed -n 's/^drained  *//p'
+}
+head_failed() { fail "a command in the head's container on $(first) failed; mend that, then run the same command again"; }
 
 check() {
     on "$1" 'docker version >/dev/null' </dev/null || fail "cannot use Docker on $1; try: ssh $1 docker version"
@@ -85,17 +102,18 @@ wait_until() {
         sleep 1
     done
 }
-is_state() { [ "$(state_of "$1")" = "$2" ]; }
+is_state() { row=$(row_of "$1") && [ "${row%% *}" = "$2" ]; }
 
 start_worker() {
     worker=$1 name=$(name_of "$1")
     check "$worker"
     ship "$worker" hostler-worker
-    in_head 'hostler --quiet info >/dev/null' </dev/null || fail "the head on $(first) does not answer"
+    row=$(row_of "$name") || head_failed
     # The volume holds the node's identity, which a node keeps until the head removes it.
-    [ -n "$(state_of "$name")" ] ||
+    [ -n "$row" ] ||
         on "$worker" "docker rm --force $name >/dev/null 2>&1; docker volume rm --force $name >/dev/null" </dev/null
-    if ! on "$worker" "docker volume inspect $name >/dev/null 2>&1" </dev/null; then
+    volumes=$(on "$worker" 'docker volume ls --quiet' </dev/null) || fail "cannot list the volumes of $worker; run the same command again"
+    if ! echo "$volumes" | grep -qxF -e "$name"; then
         in_head "hostler --quiet node invite $name --address $(address)" </dev/null |
             on "$worker" "docker run --rm --interactive --volume $name:/var/lib/hostler hostler-worker hostler agent join -" || {
             on "$worker" "docker volume rm --force $name >/dev/null" </dev/null
@@ -109,8 +127,19 @@ start_worker() {
         create agent.toml
     }
     on "$worker" "docker start $name >/dev/null" </dev/null
-    wait_until 60 "node $name does not come up; try: ssh $worker docker logs $name" is_state "$name" up
-    say "$worker is node $name"
+    drain=''
+    wanted=drained
+    [ -z "$row" ] || drain=$(drain_of "$name") || head_failed
+    case $drain in
+        '') wanted=up ;;
+        *": $update_reason")
+            in_head "hostler --quiet node resume $name" </dev/null || head_failed
+            wanted=up
+            drain=''
+            ;;
+    esac
+    wait_until 60 "node $name does not come up; try: ssh $worker docker logs $name" is_state "$name" "$wanted"
+    say "$worker is node $name${drain:+, which stays drained $drain}"
 }
 
 # create SETTINGS [OPTION…]: makes the container of the node `name` on the machine `worker`.
@@ -126,16 +155,30 @@ create() {
 add() {
     for machine in "$@"; do
         ! grep -qxF -e "$machine" "$list" || fail "$machine is in the class already"
+        for other in $(workers); do
+            [ "$(name_of "$other")" != "$(name_of "$machine")" ] || fail "$machine and $other would both be node $(name_of "$machine")"
+        done
         start_worker "$machine"
         echo "$machine" >>"$list"
     done
 }
 
-# drain NAME REASON: waits until the node runs no job, or is not there.
+# drain NAME REASON: waits until the node runs no task, or is not there. Does not touch a node that is drained already.
 drain() {
-    in_head "hostler --quiet node drain $1 --reason $2" </dev/null || return 0
+    row=$(row_of "$1") || head_failed
+    [ -n "$row" ] || return 0
+    drain=$(drain_of "$1") || head_failed
+    [ -n "$drain" ] || in_head "hostler --quiet node drain $1 --reason $2" </dev/null || head_failed
     say "waiting for the jobs of $1; after Ctrl-C, run the same command again"
-    while state=$(state_of "$1") && [ "$state" = draining ]; do sleep 2; done
+    # A node that is silent keeps its tasks until the head gives them up.
+    until is_idle "$1"; do sleep 2; done
+}
+is_idle() {
+    row=$(row_of "$1") || return
+    case $row in
+        '' | *' 0') ;;
+        *) return 1 ;;
+    esac
 }
 
 remove() {
@@ -143,7 +186,8 @@ remove() {
         workers | grep -qxF -e "$machine" || fail "$machine is no worker of the class; see: machines.sh status"
         name=$(name_of "$machine")
         drain "$name" removal
-        [ -z "$(state_of "$name")" ] || in_head "hostler --quiet node remove --yes $name" </dev/null
+        row=$(row_of "$name") || head_failed
+        [ -z "$row" ] || in_head "hostler --quiet node remove --yes $name" </dev/null || head_failed
         on "$machine" "docker rm --force $name && docker volume rm $name" </dev/null >/dev/null ||
             say "cannot reach $machine: remove the container and the volume $name there by hand"
         grep -vxF -e "$machine" "$list" >"$list.new" || true
@@ -155,16 +199,12 @@ update() {
     build
     start_first
     workers | while read -r machine; do
-        name=$(name_of "$machine")
-        drain "$name" update
-        start_worker_again "$machine"
+        # The node works while the image is copied. `start_worker` resumes it.
+        check "$machine"
+        ship "$machine" hostler-worker
+        drain "$(name_of "$machine")" "$update_reason"
+        start_worker "$machine"
     done
-}
-
-# A drained node is up again only after `resume`.
-start_worker_again() {
-    in_head "hostler --quiet node resume $(name_of "$1")" </dev/null
-    start_worker "$1"
 }
 
 status() {
@@ -192,13 +232,16 @@ done
 case $command:$# in
     up:0 | add:0 | remove:0) fail "$command: name a machine, e.g. root@lab1" ;;
     up:*)
-        [ ! -e "$list" ] || fail "there is a class already: $list; use add, remove or update"
+        [ ! -s "$list" ] || [ "$(first)" = "$1" ] ||
+            fail "$(first) is the first machine of the class; use add, or delete $list to start another class"
         check "$1"
         docker image inspect hostler hostler-worker hostler-jupyter >/dev/null 2>&1 || build
-        echo "$1" >"$list"
+        [ -s "$list" ] || echo "$1" >"$list"
         shift
         start_first
-        add "$@"
+        for machine in "$@"; do
+            workers | grep -qxF -e "$machine" || add "$machine"
+        done
         ;;
     add:*) add "$@" ;;
     remove:*) remove "$@" ;;
