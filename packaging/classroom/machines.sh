@@ -84,7 +84,7 @@ ship() {
 start_first() {
     to=$(first)
     check "$to"
-    ship "$to" hostler hostler-jupyter
+    ship "$to" hostler-jupyter hostler
     # A file that is there keeps what the teacher has changed.
     echo 'COMPOSE_FILE=compose.yaml:limits.yaml:../classroom/compose.yaml' |
         on "$to" 'cd hostler-class/packaging/docker && test -e .env || cat >.env'
@@ -235,7 +235,7 @@ case $command:$# in
         [ ! -s "$list" ] || [ "$(first)" = "$1" ] ||
             fail "$(first) is the first machine of the class; use add, or delete $list to start another class"
         check "$1"
-        docker image inspect hostler hostler-worker hostler-jupyter >/dev/null 2>&1 || build
+        docker image inspect hostler-jupyter hostler-worker hostler >/dev/null 2>&1 || build
         [ -s "$list" ] || echo "$1" >"$list"
         shift
         start_first
