@@ -46,7 +46,8 @@ in_head() { compose "exec -T head $1"; }
 # row_of NAME: prints the state of a node and how many tasks it runs, or nothing if the head knows no such node. Fails if the head does not
 # answer.
 row_of() {
-    rows=$(in_head 'hostler nodes' </dev/null) || return
+    # The notes about drained nodes on stderr would repeat.
+    rows=$(in_head 'hostler nodes 2>/dev/null' </dev/null) || return
     echo "$rows" | awk -v name="$1" '
         NR == 1 { end = index($0, "TASKS") + 4 }
         $1 == name { state = $2; $0 = substr($0, 1, end); print state, $NF }'
@@ -174,7 +175,7 @@ drain() {
     until is_idle "$1"; do sleep 2; done
 }
 is_idle() {
-    row=$(row_of "$1") || return
+    row=$(row_of "$1") || { say "the head does not answer; trying again" && return 1; }
     case $row in
         '' | *' 0') ;;
         *) return 1 ;;
