@@ -100,12 +100,15 @@ fn listed(machines: &Machines) -> anyhow::Result<Vec<(NodeName, Option<SocketAdd
     machines.all().iter().map(entry).collect()
 }
 
-/// Looks up the addresses of the other machines again and again.
+/// Sets the addresses of the other machines, and looks up those that are not listed again and again.
 fn resolve(gossiping: &Gossiping, own: &NodeName, listed: &[(NodeName, Option<SocketAddr>)]) {
     let mut unknown = BTreeSet::new();
+    let others = || listed.iter().filter(|(name, _)| name != own);
+    // First those that need no name server, which may take long to answer.
+    others().for_each(|(name, address)| address.iter().for_each(|address| gossiping.found(name, *address)));
     loop {
-        for (name, address) in listed.iter().filter(|(name, _)| name != own) {
-            match address.map_or_else(|| look_up(name), Ok) {
+        for (name, _) in others().filter(|(_, address)| address.is_none()) {
+            match look_up(name) {
                 Ok(address) => {
                     unknown.remove(name);
                     gossiping.found(name, address);

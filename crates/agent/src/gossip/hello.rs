@@ -154,8 +154,9 @@ impl Hellos {
         let Some(hello) = self.open(datagram) else {
             let known = self.machines.iter().find(|(_, place)| place.address.ip() == from.ip());
             let who = known.map_or_else(|| "a machine".to_owned(), |(name, _)| format!("machine {name}"));
+            // Strangers share one warning, so that forged addresses neither fill the log nor hide others.
             self.warn(
-                from,
+                if known.is_some() { from } else { UNKNOWN },
                 &format!(
                     "{who} at {from} has another key; copy the key file of one machine to all that belong together"
                 ),

@@ -20,6 +20,15 @@ use crate::failure::{During, Failure};
 /// The variable that names the program for remote commands, with options, e.g. `ssh -p 2222`.
 const SHELL: &str = "DSH_RSH";
 
+/// The uid that the kernel shows for users who have none in a user namespace. It is also the uid of `nobody`.
+const UNMAPPED: u32 = 65_534;
+
+/// Whether this process is outside of user namespaces, where the kernel shows each user's own uid.
+fn sees_all_uids() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+}
+
 /// Connects to a `dshd` without a head. If none runs on this machine, returns the failure to reach an agent.
 pub(super) fn connect(no_agent: Failure) -> Result<UnixStream, Failure> {
     let Ok(stream) = headless_address().and_then(|address| UnixStream::connect_addr(&address)) else {
@@ -28,7 +37,8 @@ pub(super) fn connect(no_agent: Failure) -> Result<UnixStream, Failure> {
     let uid = getsockopt(&stream, PeerCredentials).map_err(io::Error::from);
     let uid = uid.during(|| "cannot tell who runs dshd on this machine".to_owned())?.uid();
     // The daemon decides where the command goes, so it must not be another person's.
-    if uid == 0 || uid == geteuid().as_raw() || is_system_uid(uid) {
+    let is_trusted = is_system_uid(uid) && (uid != UNMAPPED || sees_all_uids());
+    if uid == 0 || uid == geteuid().as_raw() || is_trusted {
         return Ok(stream);
     }
     Err(Failure::new(format!("dshd on this machine is not trusted, because it runs as another user (uid {uid})"))
