@@ -53,14 +53,14 @@ struct InviteNode {
     #[arg(value_name = "NAME")]
     name: Option<NodeName>,
 
-    /// Make the code valid for all machines with the name of a node of this partition
+    /// Invite all machines with the name of a node of this partition
     ///
     /// A machine replaces a node of its name that is down or off and has no tasks. The code replaces the partition's earlier one.
     /// `hostler configure partition set NAME --end-join-code` ends it.
     #[arg(long, value_name = "NAME", conflicts_with = "name")]
     partition: Option<PartitionName>,
 
-    /// How long the code of --partition is valid, e.g. 12h or 90d, at most 366 days [default: 7d]
+    /// How long the invitation of --partition is valid, e.g. 12h or 90d, at most 366 days [default: 7d]
     #[arg(long, value_name = "TIME", requires = "partition")]
     valid_for: Option<TimeLimit>,
 

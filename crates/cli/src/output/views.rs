@@ -513,7 +513,7 @@ pub(crate) fn info(info: &Info) -> String {
     lines.text
 }
 
-/// How fast tasks end, e.g. `78 tasks ended in 10m; at this pace the 45 waiting ones take about 5m46s`.
+/// How fast tasks end, e.g. `78 tasks ended in 10m00s; at this pace the 45 waiting ones take about 5m46s`.
 pub(crate) fn pace(pace: Pace, waiting: u64) -> String {
     let ended = format!("{} ended in {}", plural(pace.ended, "task"), format_ms(whole_seconds(pace.over_ms)));
     match waiting {

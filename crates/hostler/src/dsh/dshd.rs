@@ -54,7 +54,7 @@ const AGENT_TIME: Duration = Duration::from_secs(5);
 /// #. Without a cluster file, the command serves all nodes of the cluster.
 ///
 /// With --key, machines form a cluster of their own, without a head and an agent: those in the cluster file, or without a
-/// file those on the local network, as far as they have the same key. `dsh` then runs commands by ssh.
+/// file those on the local network, that have the same key. `dsh` then runs commands by ssh.
 #[derive(Debug, Args)]
 pub(crate) struct Dshd {
     /// Cluster file: a list of the machines to serve

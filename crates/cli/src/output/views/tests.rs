@@ -377,7 +377,7 @@ cpus       6 of 8 free
 memory     12G of 16G free
 resources  license 8 of 10 free
 tasks      45 pending, 0 starting, 2 running, 0 completing
-pace       78 tasks ended in 10m; at this pace the 45 waiting ones take about 5m46s
+pace       78 tasks ended in 10m00s; at this pace the 45 waiting ones take about 5m46s
 results    3G of at most 40G
 ";
     assert_eq!(info(&cluster), expected);
