@@ -320,7 +320,7 @@ mod tests {
         let path = PathBuf::from("/srv/known");
         let then = Instant::now();
         lock(&news.state).add(vec![Some(path.clone())]);
-        // Nobody reads: one caller waits for the bound, and gets what is known.
+        // No thread reads notifications here, so the caller waits for the bound and gets the files that are known.
         assert_eq!(news.since(then), (vec![path.clone()], false));
         lock(&news.state).reading_since = then.checked_sub(HEAR_BOUND);
         let began = Instant::now();

@@ -12,7 +12,7 @@ use crate::random::random_bits;
 const INCARNATION: &str = "incarnation";
 const PEERS: &str = "peers.json";
 
-/// The first incarnation of a node without a disk is below this number, so that it is short in datagrams.
+/// The first incarnation of a daemon that stores nothing is below this number, because small numbers take few bytes in datagrams.
 const FIRST_LIVES: u64 = 1 << 14;
 
 pub(super) struct Disk {

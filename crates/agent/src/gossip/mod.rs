@@ -80,7 +80,7 @@ pub(crate) struct Gossiping {
     /// IP address at which this machine reaches the head.
     head: Mutex<Option<IpAddr>>,
     ask: Notify,
-    /// The members and the key, if there is no head.
+    /// The source of members and key in a cluster without a head; `None` if the head sends both.
     hellos: Option<Mutex<Hellos>>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Setup {
     pub(crate) weights: Weights,
     pub(crate) policy: Policy,
     pub(crate) machines: Option<Machines>,
-    /// The members and the key, if there is no head.
+    /// The source of members and key in a cluster without a head; `None` if the head sends both.
     pub(crate) hellos: Option<Hellos>,
 }
 

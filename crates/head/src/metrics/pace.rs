@@ -40,7 +40,8 @@ impl Ends {
         }
     }
 
-    /// The pace of the partitions that `counts` names, with `waiting` tasks left; `None` if no task has ended or it is too early.
+    /// The pace at which tasks end in the partitions for which `counts` returns true, and the time that `waiting` more tasks take
+    /// at this pace. `None` if no task has ended, or if the first one ended less than a minute ago.
     pub(crate) fn pace(
         &self,
         counts: impl Fn(Option<&PartitionName>) -> bool,

@@ -20,7 +20,7 @@ use crate::failure::{During, Failure};
 /// The variable that names the program for remote commands, with options, e.g. `ssh -p 2222`.
 const SHELL: &str = "DSH_RSH";
 
-/// The uid that the kernel shows for users who have none in a user namespace. It is also the uid of `nobody`.
+/// The uid of `nobody`. Inside a user namespace, the kernel shows it for every user whose uid is not mapped.
 const UNMAPPED: u32 = 65_534;
 
 /// Whether this process is outside of user namespaces, where the kernel shows each user's own uid.
