@@ -70,6 +70,11 @@ impl Refused {
         self.lines().fold(ended, Ended::and)
     }
 
+    /// The error `text`, followed by the head's own words.
+    pub(crate) fn told(&self, text: String) -> Ended {
+        self.lines().fold(Ended::error(text), Ended::and)
+    }
+
     /// The head's own words, one per line.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.details.lines().map(|line| line.trim_start().to_owned())

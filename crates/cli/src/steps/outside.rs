@@ -1,12 +1,14 @@
 //! Steps in running jobs that do not contain this process. The head brings the connections to the nodes, for the job's owner only.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use hostler_client::{Client, ClientError};
+use hostler_client::{Client, ClientError, Tunnel};
 use hostler_model::{Digest, NodeName, TaskId};
 use hostler_proto::forward::{Destination, MAX_MESSAGE_BYTES, STEP_HOST};
 use hostler_remote::Credentials;
-use hostler_remote::step::{Allocation, Link, Place};
+use hostler_remote::step::{AGAIN, Allocation, Link, Place, REACH_BOUND};
+use tokio::time::sleep;
 
 use super::Links;
 use crate::failure::{During, Failure};
@@ -43,7 +45,7 @@ impl Outside {
         let mut links: Links = first.map(|link| (0, link)).into_iter().collect();
         for rank in std::iter::once(0).chain(ranks) {
             if let Some(place) = allocation.nodes.get(rank as usize).filter(|_| !links.contains_key(&rank)) {
-                let tunnel = self.client.forward(self.task, rank, &Destination::Socket(STEP_HOST.to_owned())).await?;
+                let tunnel = self.reach(rank).await?;
                 let (near, mut far) = tokio::io::duplex(MAX_MESSAGE_BYTES);
                 // It ends with the link; the link reports a connection that breaks.
                 tokio::spawn(async move { tunnel.carry(&mut far).await });
@@ -51,5 +53,16 @@ impl Outside {
             }
         }
         Ok(links)
+    }
+    /// Connects with the step host of a node. It may still be starting, because the nodes of a task do not start at once.
+    async fn reach(&self, rank: u32) -> Result<Tunnel, ClientError> {
+        let host = Destination::Socket(STEP_HOST.to_owned());
+        let until = Instant::now() + REACH_BOUND;
+        loop {
+            match self.client.forward(self.task, rank, &host).await {
+                Err(error) if error.code() == Some("no_listener") && Instant::now() < until => sleep(AGAIN).await,
+                reached => return reached,
+            }
+        }
     }
 }

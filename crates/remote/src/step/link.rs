@@ -29,10 +29,10 @@ use crate::{
 };
 
 /// Timeout for connecting, because the host on the other node may still be starting.
-const REACH_BOUND: Duration = Duration::from_secs(15);
+pub const REACH_BOUND: Duration = Duration::from_secs(15);
 
 /// Pause between two attempts to connect.
-const AGAIN: Duration = Duration::from_millis(50);
+pub const AGAIN: Duration = Duration::from_millis(50);
 
 /// Why a step did not start, or ended without a known exit code.
 #[derive(Debug, thiserror::Error)]

@@ -54,7 +54,7 @@ pub use host::{HostEnd, host};
 pub use input::{Pieces, standard_input};
 pub use launch::{Step, launch};
 pub use layout::layout;
-pub use link::{Claimed, Control, Link, Messages, Process, Progress, StepError, Surroundings};
+pub use link::{AGAIN, Claimed, Control, Link, Messages, Process, Progress, REACH_BOUND, StepError, Surroundings};
 pub use login::LoginRequest;
 pub use notices::{OUT_OF_MEMORY, detected};
 pub use remote_shell::RemoteShell;

@@ -89,8 +89,7 @@ async fn inside(context: &Context, asked: &Asked, raw_id: u64) -> Outcome {
 async fn beside(context: &Context, raw_id: u64) -> Result<Job, Ended> {
     let failed = |error: ClientError| {
         let refused = super::Refused::from(error);
-        let ended = Ended::error(format!("Unable to confirm allocation for job {raw_id}: {}", refused.text));
-        refused.lines().fold(ended, Ended::and)
+        refused.told(format!("Unable to confirm allocation for job {raw_id}: {}", refused.text))
     };
     let client = context.watching_client()?;
     let filter = RecordFilter { jobs: vec![JobId(raw_id)], live: true, ..RecordFilter::default() };
@@ -178,7 +177,10 @@ async fn step(context: &Context, asked: &Asked, job: &Job, mut signals: Receiver
     let used = shape.nodes.iter().map(|node| u32::try_from(*node).unwrap_or_default());
     let links = match &job.outside {
         Some(outside) => {
-            let error = |error| Ended::error(super::Refused::from(error).text);
+            let error = |error| {
+                let refused = super::Refused::from(error);
+                refused.told(refused.text.to_owned())
+            };
             outside.connect(&job.allocation, used, job.first_node.clone()).await.map_err(error)?
         }
         None => steps::connect(&job.allocation, used, job.first_node.clone()).await.map_err(failed)?,
