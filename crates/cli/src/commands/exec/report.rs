@@ -83,17 +83,16 @@ pub(super) fn placed(context: &Context, placed: &Destination, ended: Option<&Rep
 /// How long [`second_best`] says nothing after it has said something.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Says that a command runs here because other nodes lack its directory. Says so at most once a minute, since `make` starts
-/// many commands.
+/// Says that a command runs here because better nodes do not run it. Says so at most once a minute, since `make` starts many
+/// commands.
 pub(super) fn second_best(context: &Context, placed: &Destination, has_tree: bool) {
-    let mut lacking = placed.tried.iter().filter(|tried| tried.lacks_directory).peekable();
-    let Some(first) = lacking.peek().map(|first| &first.why) else { return };
+    let Some(first) = placed.tried.first() else { return };
     if !xdg::folder_cache().is_some_and(|cache| is_due(&cache.with_file_name("exec-note"))) {
         return;
     }
-    let nodes: Vec<&str> = lacking.map(|tried| tried.node.as_str()).collect();
-    let mirror = if has_tree { "" } else { "; `--mirror` copies the directory" };
-    context.output.say(&format!("note: running here, not on {}: {first}{mirror}", nodes.join(", ")));
+    let nodes: Vec<&str> = placed.tried.iter().map(|tried| tried.node.as_str()).collect();
+    let mirror = if first.lacks_directory && !has_tree { "; `--mirror` copies the directory" } else { "" };
+    context.output.say(&format!("note: running here, not on {}: {}{mirror}", nodes.join(", "), first.why));
 }
 
 /// Returns whether the last call with this file that returned true was [`PAUSE`] ago. The time of change is the time of
