@@ -5,7 +5,7 @@ use std::io;
 
 use hostler_client::{ClientError, HEAD_AWAY};
 use hostler_model::ParseError;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::exit;
 
@@ -139,9 +139,13 @@ impl Failure {
 
     /// The error as one line of JSON, for stderr.
     pub(crate) fn to_json(&self) -> String {
+        format!("{}\n", json!({ "error": self.as_json() }))
+    }
+
+    /// The error as an object.
+    pub(crate) fn as_json(&self) -> Value {
         let Self { what, causes, hints, code, exit, .. } = self;
-        let error = json!({ "message": what, "causes": causes, "hints": hints, "code": code, "exit": exit });
-        format!("{}\n", json!({ "error": error }))
+        json!({ "message": what, "causes": causes, "hints": hints, "code": code, "exit": exit })
     }
 }
 

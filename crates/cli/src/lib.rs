@@ -17,6 +17,7 @@ pub mod flags;
 pub mod global_options;
 pub mod here;
 pub mod interrupts;
+mod keyed;
 pub mod logins;
 pub mod output;
 pub mod passed_on;

@@ -1,14 +1,19 @@
-//! What `hostler submit` says about a project folder while it captures, submits and uploads it.
+//! Captures a project folder, and says what happens while it is captured, submitted and uploaded.
 
-use hostler_client::{SubmitError, SubmitEvent, Unread};
-use hostler_model::{format_bytes, plural};
+use std::path::{Path, PathBuf};
+
+use hostler_client::{CaptureCache, CapturedFolder, ProjectFolder, SubmitError, SubmitEvent, Unread};
+use hostler_model::{Environment, JobId, Submission, format_bytes, plural};
 use hostler_snapshot::{Ignored, LargestIgnored, LeftOut, LeftOutKind, show};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::context::Context;
 use crate::exit;
 use crate::failure::Failure;
+use crate::flags::JobFlags;
 use crate::output::{Output, Step};
+use crate::xdg;
 
 /// Returns a function that prints what happens during a submission.
 pub fn narrate(output: &Output) -> impl Fn(SubmitEvent<'_>) + Sync {
@@ -35,6 +40,36 @@ pub fn narrate(output: &Output) -> impl Fn(SubmitEvent<'_>) + Sync {
         }
         SubmitEvent::NothingToUpload => step.say("nothing to upload: the head has every chunk"),
         SubmitEvent::Duplicate(job) => step.say(&format!("job {job} has this key, so nothing is submitted")),
+    }
+}
+
+/// Captures a folder for a job with these flags. Prints a note about what the job does not use, and returns that too.
+pub(crate) fn captured(
+    context: &Context,
+    folder: ProjectFolder,
+    path: &Path,
+    left_out: &[PathBuf],
+    flags: &JobFlags,
+    args: &[String],
+) -> Result<(CapturedFolder, Submission, Vec<Unread>), Failure> {
+    let (name, cache) = (folder.name(), xdg::folder_cache().map(|cache| CaptureCache::of(&cache, path)));
+    let mut captured = folder.capture(left_out, cache.unwrap_or_default(), &narrate(&context.output))?;
+    let mut spec = flags.spec(captured.work(args), &name, Environment::new())?;
+    // An image has its own Python and packages.
+    let unread = match flags.image {
+        None => captured.require_packages(&mut spec)?,
+        Some(_) => Vec::new(),
+    };
+    not_used(&unread).iter().for_each(|line| context.output.say(line));
+    Ok((captured, spec, unread))
+}
+
+/// Prints the id of the job, and nothing else, on stdout.
+pub(crate) fn announce(context: &Context, id: JobId, unread: &[Unread]) {
+    context.output.has_submitted(id);
+    match context.output.is_json() {
+        true => context.output.json(&with_not_used(&json!({ "id": id }), unread)),
+        false => context.output.data(&id.to_string()),
     }
 }
 

@@ -45,7 +45,7 @@ pub use hostler_project::Unread;
 pub use logs::{Follow, LogEvent, OutputPart, OutputStream};
 pub use retry_limits::{Outage, RetryLimits};
 pub use routes::{JobFilter, LiveJobs, RecordFilter, escape};
-pub use submit::{CapturedFolder, ProjectFolder, SubmitError, SubmitEvent, new_key};
+pub use submit::{CapturedFolder, ProjectFolder, SubmitError, SubmitEvent, check_same, new_key};
 pub use terminal::{Terminal, TerminalMessage};
 pub use tunnel::{ForwardControl, Tunnel};
 pub use uplink::Uplink;

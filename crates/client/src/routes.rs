@@ -9,8 +9,9 @@ use hostler_model::{
 };
 use hostler_proto::api::{
     CancelTasks, DigestList, DrainRequest, Fetched, Info, Invitation, Invite, JobAction, JobChange, JobDetail,
-    JobOrder, JobPage, JobRecord, JobSummary, JoinRequest, Joined, NodeDetail, NodeView, RecordPage, RenewRequest,
-    ResultPage, ScriptView, Signalled, SubmitRequest, Submitted, Why,
+    JobOrder, JobPage, JobRecord, JobSummary, JoinRequest, Joined, KeyedSubmission, NodeDetail, NodeView, RecordPage,
+    RenewRequest, ResultPage, ScriptView, Signalled, SubmissionAnswer, SubmitRequest, SubmitSeveral, Submitted,
+    SubmittedSeveral, Why,
 };
 use hostler_proto::dry_run::{DryRunRequest, DryRunView};
 use hostler_proto::link::StepRecord;
@@ -348,6 +349,20 @@ impl Client {
     /// Submits a job under a new key.
     pub async fn submit_new(&self, spec: Submission) -> Result<JobId, ClientError> {
         Ok(self.submit(&SubmitRequest { key: new_key(), spec, wait_ms: None }).await?.id)
+    }
+
+    /// Submits several jobs in one request. Returns the answers in order.
+    pub async fn submit_several(
+        &self,
+        submissions: Vec<KeyedSubmission>,
+    ) -> Result<Vec<Result<Submitted, ClientError>>, ClientError> {
+        let call = Call::post("/submissions").json(&SubmitSeveral { submissions });
+        let SubmittedSeveral { answers } = self.call(call).await?;
+        let answers = answers.into_iter().map(|answer| match answer {
+            SubmissionAnswer::Submitted(job) => Ok(job),
+            SubmissionAnswer::Refused(body) => Err(ClientError::Refused { status: 422, body }),
+        });
+        Ok(answers.collect())
     }
 
     /// The caller's job that was submitted with this key; none if there is no such job any more.

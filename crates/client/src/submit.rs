@@ -207,7 +207,7 @@ async fn submit_and_upload(
             result => {
                 let submitted = result?;
                 if submitted.duplicate && key.is_some() {
-                    check_same(client, &request, submitted.id).await?;
+                    check_same(client, &request.key, &request.spec, submitted.id).await?;
                     report(SubmitEvent::Duplicate(submitted.id));
                 } else {
                     report(SubmitEvent::NothingToUpload);
@@ -236,19 +236,21 @@ async fn submit_and_upload(
 }
 
 /// Checks that the job with the key of `request` is the one that the request describes.
-async fn check_same(client: &Client, request: &SubmitRequest, job: JobId) -> Result<(), SubmitError> {
-    let Work::Project { snapshot, .. } = &request.spec.work else { return Ok(()) };
+pub async fn check_same(client: &Client, key: &str, spec: &Submission, job: JobId) -> Result<(), SubmitError> {
     let found = client.job(job, 0).await?;
     // How many of its tasks may run at once can change later.
     let indices = |array: Option<&ArraySpec>| array.map(|array| array.indices.clone());
     let differs = [
-        ("a folder with other content", found.snapshot != Some(*snapshot)),
-        ("another command", found.command != request.spec.work.command_line()),
-        ("another array", indices(found.summary.array.as_ref()) != indices(request.spec.array.as_ref())),
+        match &spec.work {
+            Work::Project { snapshot, .. } => ("a folder with other content", found.snapshot != Some(*snapshot)),
+            Work::Command { directory, .. } => ("another directory", found.directory.as_deref() != Some(&**directory)),
+        },
+        ("another command", found.command != spec.work.command_line()),
+        ("another array", indices(found.summary.array.as_ref()) != indices(spec.array.as_ref())),
     ];
     match differs.iter().find(|(_, differs)| *differs) {
         None => Ok(()),
-        Some((what, _)) => Err(SubmitError::OtherJob { job, key: request.key.clone(), what }),
+        Some((what, _)) => Err(SubmitError::OtherJob { job, key: key.to_owned(), what }),
     }
 }
 

@@ -93,6 +93,17 @@ type ReplyTo = oneshot::Sender<Reply>;
 /// The outcome of a command, once it is durable.
 pub(crate) type Reply = Result<Done, EngineError>;
 
+/// A command that the engine will carry out.
+#[derive(Debug)]
+pub(crate) struct Queued(oneshot::Receiver<Reply>);
+
+impl Queued {
+    /// Waits until the command is carried out and durable.
+    pub(crate) async fn done(self) -> Reply {
+        self.0.await.unwrap_or(Err(EngineError::Stopping))
+    }
+}
+
 /// Why a command was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EngineError {
@@ -193,24 +204,29 @@ impl Engine {
 
     /// Like [`Self::command`], with small blobs that are stored in the same transaction.
     pub(crate) async fn command_with_blobs(&self, command: Command, blobs: Vec<(Digest, Vec<u8>)>) -> Reply {
-        self.ask(command, blobs, None).await
+        self.queue(command, blobs, None).await?.done().await
     }
 
-    /// Submits a job with its environment, which is stored in the same transaction.
-    pub(crate) async fn submit(&self, command: Command, environment: Option<(Digest, Bytes)>) -> Reply {
-        self.ask(command, Vec::new(), environment).await
+    /// Queues the submission of a job with its environment, which is stored in the same transaction. Jobs get their ids in the
+    /// order in which they were queued.
+    pub(crate) async fn submit(
+        &self,
+        command: Command,
+        environment: Option<(Digest, Bytes)>,
+    ) -> Result<Queued, EngineError> {
+        self.queue(command, Vec::new(), environment).await
     }
 
-    async fn ask(
+    async fn queue(
         &self,
         command: Command,
         blobs: Vec<(Digest, Vec<u8>)>,
         environment: Option<(Digest, Bytes)>,
-    ) -> Reply {
+    ) -> Result<Queued, EngineError> {
         let (reply, answer) = oneshot::channel();
         let input = Input { command, blobs, environment, reply: Some(reply) };
         self.inputs.send(Request::Command(input)).await.map_err(|_| EngineError::Stopping)?;
-        answer.await.unwrap_or(Err(EngineError::Stopping))
+        Ok(Queued(answer))
     }
 
     /// Queues `command` without waiting for the outcome. Suits messages of agents, because agents repeat a message

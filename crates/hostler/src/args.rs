@@ -231,7 +231,7 @@ mod tests {
         for line in ["hostler run -c 2 -- python3 -c pass", "hostler run -c 2 python3 -c pass --json"] {
             let arguments = Arguments::try_parse_from(line.split_whitespace()).expect(line);
             let Command::Run(run) = arguments.command else { panic!("{line} is a run") };
-            assert_eq!(&run.command[..3], ["python3", "-c", "pass"], "{line}");
+            assert_eq!(&run.job.command[..3], ["python3", "-c", "pass"], "{line}");
             assert!(!arguments.common.json, "{line}");
         }
     }

@@ -257,10 +257,7 @@ fn unknown(error: &Error, word: &str) -> Option<&'static str> {
 fn missing(error: &Error) -> Option<&'static str> {
     let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return None };
     match missing.as_slice() {
-        [one] if one == "<ENTRYPOINT>" => {
-            Some("name the folder, then the program in it, e.g. `hostler submit . main.py` for this folder")
-        }
-        [one, _] if one == "<PROJECT>" => {
+        [one] if one == "<PROJECT>" => {
             Some("name the folder, then the program in it, e.g. `hostler submit . main.py` for this folder")
         }
         [one] if one == "<JOB>..." && is_usage_of(error, "fetch") => {
@@ -413,7 +410,6 @@ mod tests {
 
     #[test]
     fn missing_argument_gets_a_tip_with_an_example() {
-        assert!(said("hostler submit main.py").contains("tip: name the folder"), "{}", said("hostler submit main.py"));
         assert!(said("hostler submit").contains("tip: name the folder"), "{}", said("hostler submit"));
         assert!(said("hostler fetch").contains("tip: `hostler fetch --all`"), "{}", said("hostler fetch"));
         assert!(!said("hostler cancel").contains("tip:"), "{}", said("hostler cancel"));

@@ -15,7 +15,10 @@ use utoipa::ToSchema;
 
 pub use crate::blobs::{BlobRequest, DigestList};
 use crate::certificate::Certificate;
-pub use crate::jobs::{DuplicateRequest, JobChange, JobOrder, ScriptView, Signalled};
+pub use crate::jobs::{
+    DuplicateRequest, JobChange, JobOrder, KeyedSubmission, ScriptView, Signalled, SubmissionAnswer, SubmitSeveral,
+    SubmittedSeveral,
+};
 use crate::link::{StepRecord, Usage};
 pub use crate::nodes::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
 use crate::power::JobEnergy;

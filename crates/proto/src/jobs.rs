@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use hostler_model::{Constraint, Counted, Dependency, ParseError, PartitionName, RequestedTime};
+use hostler_model::{Constraint, Counted, Dependency, ParseError, PartitionName, RequestedTime, Submission};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::Schema;
 use utoipa::openapi::schema::Type;
+
+use crate::api::{ErrorBody, Submitted};
 
 /// Answer to `POST /jobs/{id}/signal`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -23,6 +25,41 @@ pub struct Signalled {
 pub struct ScriptView {
     /// Content of the script.
     pub script: String,
+}
+
+/// Request body of `POST /submissions`: submits several jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SubmitSeveral {
+    /// The submissions.
+    #[schema(max_items = 1000)]
+    pub submissions: Vec<KeyedSubmission>,
+}
+
+/// One submission of several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeyedSubmission {
+    /// Idempotency key, as in `POST /jobs`.
+    #[schema(min_length = 1, max_length = 256)]
+    pub key: String,
+    /// Specification of the job.
+    pub spec: Submission,
+}
+
+/// Answer to [`SubmitSeveral`]. The head sends it once all accepted jobs are stored on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SubmittedSeveral {
+    /// What became of each submission, in the order of the request.
+    pub answers: Vec<SubmissionAnswer>,
+}
+
+/// What became of one submission of several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SubmissionAnswer {
+    /// The job is stored.
+    Submitted(Submitted),
+    /// The head refused this submission, and does not keep it.
+    Refused(ErrorBody),
 }
 
 /// Order of the jobs in the answer of `GET /jobs`. Jobs with equal values follow each other by id, oldest first.

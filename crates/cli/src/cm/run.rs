@@ -9,13 +9,13 @@ use hostler_proto::settings::SettingSource;
 
 use super::Tool;
 use crate::commands::run::{Attended, own_directory, own_environment, own_umask};
-use crate::commands::submit::announce;
 use crate::commands::target::derived_name;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::flags::words;
 use crate::passed_on::PassedOn;
+use crate::submission::announce;
 
 /// Default memory per node, in bytes.
 const DEFAULT_MEMORY_BYTES: u64 = 100 << 20;

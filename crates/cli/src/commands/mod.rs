@@ -21,6 +21,7 @@ pub mod jobs;
 pub mod jobs_folder;
 pub mod jupyter;
 pub(crate) mod known;
+mod lines;
 pub mod login;
 pub mod logs;
 pub mod measure;

@@ -26,7 +26,6 @@ use serde_json::json;
 use super::attach::{Left, attach_when_running};
 use super::dry_run::dry_run;
 use super::logs::{Source, print, print_labelled, read};
-use super::submit::announce;
 use super::wait::explain_waiting;
 use crate::command_words::check_command;
 use crate::context::{Context, block_on};
@@ -37,6 +36,7 @@ use crate::here::here;
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output::views;
 use crate::passed_on::PassedOn;
+use crate::submission::announce;
 
 /// Time in milliseconds after which the command streams output. Reading the output of a shorter command once, at its end, is faster.
 const STREAM_DELAY_MS: u64 = 30;
@@ -74,7 +74,7 @@ const SLURM_CONF_VARIABLE: &str = "SLURM_CONF";
 #[derive(Debug, Args)]
 pub struct Run {
     #[command(flatten)]
-    flags: JobFlags,
+    pub job: CommandJob,
 
     /// Print the job id and return without waiting for the job
     #[arg(long, conflicts_with = "label")]
@@ -89,6 +89,13 @@ pub struct Run {
     /// With --array, print the output of each task at the end and label each line with the task's index.
     #[arg(long, conflicts_with = "first_node")]
     label: bool,
+}
+
+/// A job that runs a command of this machine.
+#[derive(Debug, Args)]
+pub struct CommandJob {
+    #[command(flatten)]
+    flags: JobFlags,
 
     /// Pass on only these environment variables, e.g. PATH,HOME,LC_*; repeatable
     ///
@@ -138,15 +145,19 @@ pub struct Run {
 
 impl Run {
     pub fn run(self, context: &Context) -> Outcome {
-        if !self.script && !self.command.is_empty() {
-            check_command(context, "run", &self.command)?;
+        if !self.job.script && self.job.command == ["-"] {
+            return Err(Failure::usage("`hostler run` does not read jobs from standard input")
+                .hint("`hostler submit -` submits a job for each line"));
+        }
+        if !self.job.script && !self.job.command.is_empty() {
+            check_command(context, "run", &self.job.command)?;
         }
         if self.dry_run {
-            let spec = self.spec(context)?;
+            let spec = self.noted_spec(context)?;
             return dry_run(context, &context.client()?, &spec, &[]);
         }
         if self.detach {
-            let spec = self.spec(context)?;
+            let spec = self.noted_spec(context)?;
             let client = context.watching_client()?;
             announce(context, block_on(async { Ok(client.submit_new(spec).await?) })?, &[]);
             return Ok(exit::OK);
@@ -159,14 +170,29 @@ impl Run {
     }
 
     fn attended(&self, context: &Context) -> Outcome {
-        let spec = self.spec(context)?;
+        let spec = self.noted_spec(context)?;
         let client = context.watching_client()?;
-        let attended = Attended { context, client: &client, array: self.flags.array.as_ref(), label: self.label };
+        let attended = Attended { context, client: &client, array: self.job.flags.array.as_ref(), label: self.label };
         block_on(attended.run(spec)).map_err(|failure| failure.exiting(exit::RUN_FAILED))
     }
 
-    /// Describes the job. Prints a note about input that the job does not get.
-    fn spec(&self, context: &Context) -> Result<Submission, Failure> {
+    /// Like [`CommandJob::spec`]. Prints a note about input that the job does not get.
+    fn noted_spec(&self, context: &Context) -> Result<Submission, Failure> {
+        let mut spec = self.job.spec()?;
+        // The cluster's settings may set the number of processes, so the head decides whether labels contain ranks.
+        spec.label = self.label;
+        if self.job.stdin.is_none() && spec.pty.is_none() && has_unread_input() {
+            context.output.say(
+                "note: the job does not read this standard input; `hostler exec` passes it on, --stdin names a file on the node",
+            );
+        }
+        Ok(spec)
+    }
+}
+
+impl CommandJob {
+    /// Describes the job.
+    pub(super) fn spec(&self) -> Result<Submission, Failure> {
         let named = match (self.command.first(), &self.flags.image) {
             (Some(program), _) => program,
             (None, Some(image)) => image.as_str(),
@@ -189,18 +215,9 @@ impl Run {
         spec.surroundings.entrypoint = self.entrypoint || self.command.is_empty();
         spec.umask = Some(own_umask());
         spec.files = self.files().map(Box::new);
-        // The cluster's settings may set the number of processes, so the head decides whether labels contain ranks.
-        spec.label = self.label;
-        if self.stdin.is_none() && spec.pty.is_none() && has_unread_input() {
-            context.output.say(
-                "note: the job does not read this standard input; `hostler exec` passes it on, --stdin names a file on the node",
-            );
-        }
         Ok(spec)
     }
-}
 
-impl Run {
     fn files(&self) -> Option<Files> {
         let Self { stdin, stdout, stderr, append, .. } = self;
         let has_files = stdin.is_some() || stdout.is_some() || stderr.is_some();
@@ -528,8 +545,8 @@ mod tests {
             ["-c2 -m1G -N2 echo -n x", "-c 2 -m 1G -N=2 -- echo -n x", "--cpus=2 --memory=1G --nodes 2 echo -n x"]
         {
             let run = parse(line).expect(line);
-            assert_eq!((run.flags.cpus, run.flags.nodes), (Some(2), Some(2)), "{line}");
-            assert_eq!(run.command, ["echo", "-n", "x"], "{line}");
+            assert_eq!((run.job.flags.cpus, run.job.flags.nodes), (Some(2), Some(2)), "{line}");
+            assert_eq!(run.job.command, ["echo", "-n", "x"], "{line}");
         }
         let help = parse("--memroy 1G true").expect_err("`--memroy` is not a flag").to_string();
         assert!(help.contains("--memory"), "{help}");

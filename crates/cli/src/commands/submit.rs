@@ -1,15 +1,18 @@
 //! `hostler submit`: submits a project folder as a job.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use hostler_client::{CaptureCache, CapturedFolder, ProjectFolder, Unread};
-use hostler_model::{Environment, JobId, Submission};
-use serde_json::json;
+use hostler_client::fetch::Destination;
+use hostler_client::{Client, ProjectFolder};
+use hostler_model::{JobId, plural};
+use hostler_proto::api::JobSummary;
 
 use super::dry_run::print;
 use super::fetch::fetch_jobs;
+use super::lines::Lines;
 use super::logs::follow_job;
 use super::target::Target;
 use super::wait::{exit_code, explain_waiting, for_desktop, wait_for};
@@ -20,8 +23,12 @@ use crate::fetching::destination;
 use crate::flags::{JobFlags, words};
 use crate::here::absolute;
 use crate::interrupts::{self, Interrupts};
-use crate::submission::{narrate, not_used, with_not_used};
+use crate::keyed::Given;
+use crate::submission::{announce, captured, narrate, with_not_used};
 use crate::xdg;
+
+/// The project that stands for the lines of standard input.
+const STANDARD_INPUT: &str = "-";
 
 /// Submit a project folder as a job and print the job id
 ///
@@ -35,19 +42,27 @@ use crate::xdg;
 ///
 /// Variables such as HOSTLER_JOB_ID, HOSTLER_ARRAY_INDEX and HOSTLER_CPUS describe the job to the program. The page
 /// docs/reference/variables.md lists all of them.
+///
+/// With - instead of a folder, each line of standard input is a job: a command for the shell, which runs in the current
+/// directory as with `hostler run`, or a JSON object whose keys are options, e.g. {"command": ["./fit", "7"], "cpus": 4}
+/// or {"project": "model", "entrypoint": "main.py"}. Options on the command line are the defaults of all lines.
 #[derive(Debug, Args)]
 pub struct Submit {
-    /// Project folder
+    /// Project folder, or - to submit a job for each line of standard input
     #[arg(value_name = "PROJECT")]
     project: PathBuf,
 
     /// Program to run: a .py file or executable in the folder, or a command
     #[arg(value_name = "ENTRYPOINT")]
-    entrypoint: String,
+    entrypoint: Option<String>,
 
     /// Arguments of the program
     #[arg(value_name = "ARGS", last = true, value_parser = words())]
     args: Vec<String>,
+
+    // Before `flags`, which takes the values out of what was parsed.
+    #[command(flatten)]
+    given: Given,
 
     #[command(flatten)]
     flags: JobFlags,
@@ -86,13 +101,26 @@ pub struct Submit {
 
 impl Submit {
     pub fn run(self, context: &Context) -> Outcome {
-        let fetches = self.fetch || self.follow || self.to.is_some();
-        let destination = fetches.then(|| destination(self.to.as_deref(), false)).transpose()?;
-        let waits = fetches || self.wait || self.bell;
-        let client = if waits { context.watching_client()? } else { context.client()? };
+        let has_lines = self.project.as_os_str() == STANDARD_INPUT;
+        let entrypoint = self.entrypoint.as_deref().unwrap_or_default();
+        if entrypoint.is_empty() && !has_lines {
+            return Err(Failure::usage("the program to run is missing")
+                .hint("name the folder, then the program in it, e.g. `hostler submit . main.py` for this folder"));
+        }
+        let then = Afterwards {
+            context,
+            fetches: self.fetch || self.follow || self.to.is_some(),
+            waits: self.wait || self.bell || self.fetch || self.follow || self.to.is_some(),
+            bell: self.bell,
+        };
+        let destination = then.fetches.then(|| destination(self.to.as_deref(), false)).transpose()?;
+        let client = if then.waits { context.watching_client()? } else { context.client()? };
+        if has_lines {
+            return self.each_line(&client, &then, destination);
+        }
         // A deleted directory looks like an empty one.
         absolute(&self.project)?;
-        let folder = ProjectFolder::open(&self.project, &self.entrypoint)?;
+        let folder = ProjectFolder::open(&self.project, entrypoint)?;
         // Capturing a large folder takes long, so first check that the head is reachable.
         block_on(async { Ok(client.info().await?) })?;
         let left_out = xdg::own_directories(&self.project);
@@ -103,77 +131,120 @@ impl Submit {
         }
         block_on(async {
             let id = captured.submit(&client, spec, self.key.as_deref(), &narrate(&context.output)).await?;
-            if !(waits && context.output.is_json()) {
+            if !(then.waits && context.output.is_json()) {
                 announce(context, id, &unread);
             }
-            if !waits {
+            if !then.waits {
                 return Ok(exit::OK);
             }
-            let jobs = [id];
-            let waiting = async {
+            let follow = async {
                 if self.follow && !context.output.is_json() {
                     tokio::select! {
                         followed = follow_job(context, &client, id) => followed?,
                         never = explain_waiting(context, &client, id) => match never {},
                     }
                 }
-                wait_for(context, &client, &jobs, fetches).await
+                Ok(())
             };
-            let mut interrupts = Interrupts::take()?;
-            let ended = tokio::select! {
-                ended = waiting => ended?,
-                signal = interrupts.next() => {
-                    context.output.say(&format!("job {id} continues; `hostler cancel {id}` ends it"));
-                    return Ok(interrupts::exit_code(signal));
+            let report = |ended: &[JobSummary]| {
+                if context.output.is_json() {
+                    context.output.json(&with_not_used(&ended[0], &unread));
                 }
             };
-            if self.bell {
-                context.output.ring(&for_desktop(&[Target { job: id, index: None }], &ended));
+            then.wait(&client, &[id], follow, report, destination).await
+        })
+    }
+
+    /// Submits a job for each line of standard input.
+    fn each_line(&self, client: &Client, then: &Afterwards<'_>, destination: Option<Destination>) -> Outcome {
+        for (is_given, option) in
+            [(self.dry_run, "--dry-run"), (self.follow, "--follow"), (self.key.is_some(), "--key")]
+        {
+            if is_given {
+                return Err(Failure::usage(format!("`hostler submit -` does not take {option}")));
             }
-            if context.output.is_json() {
-                context.output.json(&with_not_used(&ended[0], &unread));
-            }
-            let code = exit_code(&ended);
-            match destination {
-                Some(destination) => tokio::select! {
-                    fetched = fetch_jobs(context, &client, &jobs, &destination) => Ok(code.max(fetched?)),
-                    signal = interrupts.next() => {
-                        context.output.say(&format!("`hostler fetch {id}` downloads the results"));
-                        Ok(interrupts::exit_code(signal))
-                    }
-                },
-                None => Ok(code),
+        }
+        if let Some(word) = self.entrypoint.as_ref().or(self.args.first()) {
+            return Err(Failure::usage(format!(
+                "`hostler submit -` takes no {word:?}: programs and arguments are in the lines"
+            )));
+        }
+        block_on(async {
+            let (mut jobs, failed) = Lines::new(then.context, client, &self.given.0).submit().await?;
+            // Several lines may have the same key.
+            let mut known = BTreeSet::new();
+            jobs.retain(|job| known.insert(*job));
+            let code = match then.waits && !jobs.is_empty() {
+                true => {
+                    let report = |ended: &[JobSummary]| {
+                        if then.context.output.is_json() {
+                            ended.iter().for_each(|job| then.context.output.json(job));
+                        }
+                    };
+                    then.wait(client, &jobs, async { Ok(()) }, report, destination).await?
+                }
+                false => exit::OK,
+            };
+            match failed {
+                0 => Ok(code),
+                _ => Err(Failure::new(format!("{} not submitted", plural(failed, "line")))),
             }
         })
     }
 }
 
-/// Captures a folder for a job with these flags. Prints a note about what the job does not use, and returns that too.
-pub(crate) fn captured(
-    context: &Context,
-    folder: ProjectFolder,
-    path: &Path,
-    left_out: &[PathBuf],
-    flags: &JobFlags,
-    args: &[String],
-) -> Result<(CapturedFolder, Submission, Vec<Unread>), Failure> {
-    let (name, cache) = (folder.name(), xdg::folder_cache().map(|cache| CaptureCache::of(&cache, path)));
-    let mut captured = folder.capture(left_out, cache.unwrap_or_default(), &narrate(&context.output))?;
-    let mut spec = flags.spec(captured.work(args), &name, Environment::new())?;
-    // An image has its own Python and packages.
-    let unread = match flags.image {
-        None => captured.require_packages(&mut spec)?,
-        Some(_) => Vec::new(),
-    };
-    not_used(&unread).iter().for_each(|line| context.output.say(line));
-    Ok((captured, spec, unread))
+/// What the command does when it has submitted jobs.
+struct Afterwards<'a> {
+    context: &'a Context,
+    waits: bool,
+    fetches: bool,
+    bell: bool,
 }
 
-/// Prints the id of the job, and nothing else, on stdout.
-pub(crate) fn announce(context: &Context, id: JobId, unread: &[Unread]) {
-    context.output.has_submitted(id);
-    match context.output.is_json() {
-        true => context.output.json(&with_not_used(&json!({ "id": id }), unread)),
-        false => context.output.data(&id.to_string()),
+impl Afterwards<'_> {
+    /// Waits until the jobs have ended, reports them and downloads their results. `first` comes before, and ends with a signal too.
+    async fn wait(
+        &self,
+        client: &Client,
+        jobs: &[JobId],
+        first: impl Future<Output = Result<(), Failure>>,
+        report: impl FnOnce(&[JobSummary]),
+        destination: Option<Destination>,
+    ) -> Outcome {
+        let Self { context, fetches, .. } = *self;
+        let waiting = async {
+            first.await?;
+            wait_for(context, client, jobs, fetches).await
+        };
+        let mut interrupts = Interrupts::take()?;
+        let ended = tokio::select! {
+            ended = waiting => ended?,
+            signal = interrupts.next() => {
+                context.output.say(&match jobs {
+                    [id] => format!("job {id} continues; `hostler cancel {id}` ends it"),
+                    _ => format!("{} continue; `hostler cancel` with their ids ends them", plural(jobs.len(), "job")),
+                });
+                return Ok(interrupts::exit_code(signal));
+            }
+        };
+        if self.bell {
+            let targets: Vec<_> = jobs.iter().map(|job| Target { job: *job, index: None }).collect();
+            context.output.ring(&for_desktop(&targets, &ended));
+        }
+        report(&ended);
+        let code = exit_code(&ended);
+        match destination {
+            Some(destination) => tokio::select! {
+                fetched = fetch_jobs(context, client, jobs, &destination) => Ok(code.max(fetched?)),
+                signal = interrupts.next() => {
+                    context.output.say(&match jobs {
+                        [id] => format!("`hostler fetch {id}` downloads the results"),
+                        _ => "`hostler fetch --all` downloads the results".to_owned(),
+                    });
+                    Ok(interrupts::exit_code(signal))
+                }
+            },
+            None => Ok(code),
+        }
     }
 }

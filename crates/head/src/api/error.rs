@@ -41,6 +41,11 @@ impl ApiError {
         })
     }
 
+    /// The error as one of several answers.
+    pub(crate) fn into_body(self) -> ErrorBody {
+        self.body
+    }
+
     /// Adds a hint.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.body.hints.push(hint.into());

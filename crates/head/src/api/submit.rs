@@ -7,8 +7,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use hostler_core::head::{Command, Job, SubmissionKey};
-use hostler_model::{JobId, MAX_ENVIRONMENT_BYTES, MAX_SCRIPT_BYTES, Work, format_bytes};
-use hostler_proto::api::{AwaitedJob, DuplicateRequest, SubmitRequest, Submitted};
+use hostler_model::{JobId, MAX_ENVIRONMENT_BYTES, MAX_SCRIPT_BYTES, Submission, Work, format_bytes, plural};
+use hostler_proto::api::{
+    AwaitedJob, DuplicateRequest, SubmissionAnswer, SubmitRequest, SubmitSeveral, Submitted, SubmittedSeveral,
+};
 use hostler_sys::{MARKED, is_marked};
 use tokio::time::Instant;
 
@@ -22,6 +24,7 @@ use super::who::User;
 use crate::answers::Answer;
 use crate::audit::About;
 use crate::blobs::{LibraryError, name_of};
+use crate::engine::Queued;
 use crate::head::Head;
 use crate::views::{self, Shown};
 
@@ -31,6 +34,9 @@ const MAX_REST_BYTES: usize = 1 << 20;
 /// Maximum length of a submission key, in characters.
 const MAX_KEY_LEN: usize = 256;
 
+/// Maximum number of submissions in one request.
+const MAX_SUBMISSIONS: usize = 1000;
+
 /// `POST /jobs`.
 pub(crate) async fn submit(
     user: User,
@@ -38,14 +44,47 @@ pub(crate) async fn submit(
     State(head): State<Arc<Head>>,
     Body(request): Body<SubmitRequest>,
 ) -> Result<(Extension<About>, Json<Submitted>), ApiError> {
-    let wait_ms = request.wait_ms;
-    let (about, mut submitted) = accept(&user, &head, request).await?;
+    let SubmitRequest { key, spec, wait_ms } = request;
+    let mut submitted = stored(queue(&user, &head, &key, spec).await?).await?;
     if let Some(wait_ms) = wait_ms {
         let deadline = Instant::now() + Duration::from_millis(wait_ms).min(LONGEST_WAIT);
         // If the description fails, the answer must still say that the job was accepted.
         submitted.awaited = awaited(&user, &head, &answer, submitted.id, deadline).await.ok().map(Box::new);
     }
-    Ok((about, Json(submitted)))
+    Ok((Extension(About(format!("job {}", submitted.id))), Json(submitted)))
+}
+
+/// `POST /submissions`. The engine has all submissions before the first is stored, so they share writes to disk.
+pub(crate) async fn submit_several(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Body(SubmitSeveral { submissions }): Body<SubmitSeveral>,
+) -> Result<(Extension<About>, Json<SubmittedSeveral>), ApiError> {
+    if submissions.len() > MAX_SUBMISSIONS {
+        return Err(ApiError::bad_request(format!("at most {MAX_SUBMISSIONS} submissions in one request")));
+    }
+    let mut queued = Vec::with_capacity(submissions.len());
+    for submission in submissions {
+        queued.push(queue(&user, &head, &submission.key, submission.spec).await);
+    }
+    let mut answers = Vec::with_capacity(queued.len());
+    for one in queued {
+        let answer = async { stored(one?).await }.await;
+        answers.push(match answer {
+            Ok(submitted) => SubmissionAnswer::Submitted(submitted),
+            Err(error) => SubmissionAnswer::Refused(error.into_body()),
+        });
+    }
+    let mut ids = answers.iter().filter_map(|answer| match answer {
+        SubmissionAnswer::Submitted(submitted) => Some(submitted.id),
+        SubmissionAnswer::Refused(_) => None,
+    });
+    let about = match (ids.next(), ids.next_back()) {
+        (None, _) => "no job".to_owned(),
+        (Some(only), None) => format!("job {only}"),
+        (Some(first), Some(last)) => format!("{}, {first} to {last}", plural(ids.count() + 2, "job")),
+    };
+    Ok((Extension(About(about)), Json(SubmittedSeveral { answers })))
 }
 
 /// Describes a job at its end or at the deadline.
@@ -64,16 +103,12 @@ async fn awaited(
     Ok(AwaitedJob { job: detail, output })
 }
 
-/// Accepts a submission. Returns once the job is stored on disk.
-async fn accept(
-    user: &User,
-    head: &Arc<Head>,
-    SubmitRequest { key, spec, .. }: SubmitRequest,
-) -> Result<(Extension<About>, Submitted), ApiError> {
+/// Checks and completes a submission, and gives it to the engine.
+async fn queue(user: &User, head: &Arc<Head>, key: &str, spec: Submission) -> Result<Queued, ApiError> {
     if key.is_empty() || key.chars().count() > MAX_KEY_LEN {
         return Err(ApiError::bad_request("a submission key has 1 to 256 characters"));
     }
-    let key = submission_key(&user.0.user, &key);
+    let key = submission_key(&user.0.user, key);
     // Retries of an accepted submission always succeed.
     let is_new = head.engine.state().job_of_key(key).is_none();
     if is_new
@@ -96,10 +131,17 @@ async fn accept(
     let environment = packed.as_ref().map(|(digest, _)| *digest);
     let command =
         Command::Submit { caller: user.0.clone(), key, spec: Arc::new(spec), environment, snapshot_is_complete };
-    let done = head.engine.submit(command, packed).await?;
-    let (id, duplicate) =
-        done.submitted.ok_or_else(|| ApiError::internal("the engine returned no job id for a submission"))?;
-    Ok((Extension(About(format!("job {id}"))), Submitted { id, duplicate, awaited: None }))
+    Ok(head.engine.submit(command, packed).await?)
+}
+
+/// Waits until a submission is stored on disk.
+async fn stored(queued: Queued) -> Result<Submitted, ApiError> {
+    let (id, duplicate) = queued
+        .done()
+        .await?
+        .submitted
+        .ok_or_else(|| ApiError::internal("the engine returned no job id for a submission"))?;
+    Ok(Submitted { id, duplicate, awaited: None })
 }
 
 /// `GET /keys/{key}`.
@@ -144,8 +186,8 @@ pub(crate) async fn duplicate(
     }
     let key = change.key.clone();
     changed(&mut spec, change)?;
-    let (about, submitted) = accept(&user, &head, SubmitRequest::new(key, spec)).await?;
-    Ok((about, Json(submitted)))
+    let submitted = stored(queue(&user, &head, &key, spec.into()).await?).await?;
+    Ok((Extension(About(format!("job {}", submitted.id))), Json(submitted)))
 }
 
 /// The error for a copy that would lack the job's environment variables.

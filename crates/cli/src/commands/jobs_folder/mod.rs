@@ -22,14 +22,13 @@ use hostler_snapshot::OnConflict;
 use nix::unistd::geteuid;
 
 use self::order::Order;
-use super::submit::captured;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::fetching;
 use crate::interrupts::{self, Interrupts};
 use crate::output::views;
-use crate::submission::narrate;
+use crate::submission::{captured, narrate};
 use crate::xdg;
 
 /// How often the folder is read.

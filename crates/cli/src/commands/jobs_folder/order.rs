@@ -1,17 +1,15 @@
 //! `job.toml`: what to run, with the options of `hostler submit` as keys.
 
-use std::ffi::OsString;
-
-use clap::{FromArgMatches, Parser};
-use toml::Value;
+use clap::Parser;
+use toml::Table;
 
 use crate::failure::Failure;
 use crate::flags::JobFlags;
+use crate::keyed;
 use crate::toml_file::invalid;
 
-/// What a `job.toml` asks for. Parsed as a command line, so that every option of a job is a key here, with the same checks.
+/// What a `job.toml` asks for.
 #[derive(Debug, Parser)]
-#[command(no_binary_name = true, disable_help_flag = true)]
 pub(super) struct Order {
     /// Program to run: a .py file or executable in the folder, or a command
     #[arg(long)]
@@ -31,50 +29,11 @@ impl Order {
     /// # Errors
     /// Names the first mistake.
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
-        let table: toml::Table = text.parse().map_err(|error| invalid("job.toml is not a TOML file", text, &error))?;
-        let mut options = Vec::new();
-        for (key, value) in &table {
-            add(&mut options, key, value)?;
-        }
-        let mut definition = <Self as clap::CommandFactory>::command();
-        let parsed =
-            definition.try_get_matches_from_mut(options).and_then(|mut it| Self::from_arg_matches_mut(&mut it));
-        parsed.map_err(|error| {
-            let text = error.render().to_string();
-            // The rest is about a command line.
-            let what = text.split("\n\nUsage:").next().unwrap_or(&text).trim().trim_start_matches("error: ");
-            Failure::usage(format!("job.toml: {what}"))
-        })
+        let table: Table = text.parse().map_err(|error| invalid("job.toml is not a TOML file", text, &error))?;
+        let order = keyed::options(&table).and_then(keyed::parse);
+        order.map_err(|what| Failure::usage(format!("job.toml: {what}")))
     }
 }
-
-/// Adds the option that a key stands for.
-fn add(options: &mut Vec<OsString>, key: &str, value: &Value) -> Result<(), Failure> {
-    let option = format!("--{}", key.replace('_', "-"));
-    let plain = |value: &Value| match value {
-        Value::String(text) => Ok(text.clone()),
-        Value::Array(_) | Value::Table(_) => {
-            Err(Failure::usage(format!("job.toml: the value of {key} is nested too deeply")))
-        }
-        other => Ok(other.to_string()),
-    };
-    let values = match value {
-        Value::Boolean(true) => {
-            options.push(option.into());
-            return Ok(());
-        }
-        Value::Boolean(false) => return Ok(()),
-        Value::Array(values) => values.iter().map(plain).collect::<Result<Vec<_>, _>>()?,
-        Value::Table(pairs) => {
-            let pairs = pairs.iter().map(|(name, value)| Ok(format!("{name}={}", plain(value)?)));
-            pairs.collect::<Result<Vec<_>, Failure>>()?
-        }
-        value => vec![plain(value)?],
-    };
-    options.extend(values.iter().map(|value| format!("{option}={value}").into()));
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use hostler_model::Environment;

@@ -29,7 +29,6 @@ use super::forward::local::Listener;
 use super::forward::{JobServer, PAUSE, REQUEST_TIMEOUT, serve};
 use super::logs::{Source, read};
 use super::run::{code_of, is_about_missing_directory, own_directory, own_environment, own_umask};
-use super::submit::announce;
 use crate::browser::Browser;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -39,6 +38,7 @@ use crate::interrupts::{Interrupts, exit_code};
 use crate::output::text::Moment;
 use crate::output::views;
 use crate::passed_on::PassedOn;
+use crate::submission::announce;
 use crate::submission::narrate;
 use crate::xdg;
 

@@ -1,0 +1,107 @@
+//! Command lines whose options are keys of a table: `job.toml` and the lines of `hostler submit -`. Every option of a command is a
+//! key, with the same checks.
+
+use std::ffi::OsString;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches, Parser};
+use toml::Value;
+
+use crate::flags::JobFlags;
+
+/// Parses words as the command line of `P`.
+///
+/// # Errors
+/// Names the first mistake, in one line.
+pub(crate) fn parse<P: Parser>(words: Vec<OsString>) -> Result<P, String> {
+    let mut definition = P::command().no_binary_name(true).disable_help_flag(true).args_override_self(true);
+    let parsed = definition.try_get_matches_from_mut(words).and_then(|mut it| P::from_arg_matches_mut(&mut it));
+    parsed.map_err(|error| {
+        let text = error.render().to_string();
+        // The rest is about a command line.
+        let (what, _) = text.split_once("\n\nUsage:").unwrap_or((&text, ""));
+        let lines = what.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("tip: to pass"));
+        lines.collect::<Vec<_>>().join("; ").replace(":; ", ": ").trim_start_matches("error: ").to_owned()
+    })
+}
+
+/// The options that the entries of a table stand for.
+///
+/// # Errors
+/// If a value is no option's.
+pub(crate) fn options<'a>(table: impl IntoIterator<Item = (&'a String, &'a Value)>) -> Result<Vec<OsString>, String> {
+    let mut options = Vec::new();
+    for (key, value) in table {
+        let option = format!("--{}", key.replace('_', "-"));
+        match value {
+            Value::Boolean(true) => options.push(option.into()),
+            Value::Boolean(false) => {}
+            value => {
+                options.extend(words(key, value)?.into_iter().map(|word| OsString::from(format!("{option}={word}"))));
+            }
+        }
+    }
+    Ok(options)
+}
+
+/// The values of a key: those of a list, `NAME=VALUE` for each entry of a table, or one.
+///
+/// # Errors
+/// If one of several values is itself a list or a table.
+pub(crate) fn words(key: &str, value: &Value) -> Result<Vec<String>, String> {
+    let plain = |value: &Value| match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Array(_) | Value::Table(_) => Err(format!("the value of {key} is nested too deeply")),
+        other => Ok(other.to_string()),
+    };
+    match value {
+        Value::Array(values) => values.iter().map(plain).collect(),
+        Value::Table(pairs) => pairs.iter().map(|(name, value)| Ok(format!("{name}={}", plain(value)?))).collect(),
+        value => Ok(vec![plain(value)?]),
+    }
+}
+
+/// The options of a job on a command line, in the words of the caller. They are defaults for other command lines. Comes before the
+/// [`JobFlags`] of the same command, which take the values out of what was parsed.
+#[derive(Debug, Clone)]
+pub(crate) struct Given(pub(crate) Vec<OsString>);
+
+impl FromArgMatches for Given {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let known = JobFlags::augment_args(Command::new("job"));
+        let mut words = Vec::new();
+        for option in known.get_arguments() {
+            let id = option.get_id().as_str();
+            let Some(long) = option.get_long() else { continue };
+            if matches.value_source(id) != Some(ValueSource::CommandLine) {
+                continue;
+            }
+            if !option.get_action().takes_values() {
+                words.push(format!("--{long}").into());
+                continue;
+            }
+            for value in matches.get_raw(id).into_iter().flatten() {
+                let mut word = OsString::from(format!("--{long}="));
+                word.push(value);
+                words.push(word);
+            }
+        }
+        Ok(Self(words))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Beside the options themselves, which must be arguments of the same command.
+impl Args for Given {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
