@@ -48,6 +48,23 @@ clean_up() {
 trap clean_up EXIT
 trap exit INT TERM
 
+# Waits up to a minute until a command succeeds.
+wait_until() {
+    local end=$((SECONDS + 60))
+    until "$@"; do
+        [ "$SECONDS" -lt "$end" ] || { echo "waited in vain: $*" >&2; exit 1; }
+        sleep 0.2
+    done
+}
+
+all_live() {
+    [ "$(on 1 hostler nodes --load 2> /dev/null | grep -c '^n[0-9]')" = "$machines" ]
+}
+
+head_answers() {
+    on 0 hostler info > /dev/null 2>&1
+}
+
 # Starts machine $1: an address, private directories, and a control group with a part of a CPU.
 start() {
     local own="$scratch/n$1"
@@ -67,7 +84,7 @@ start() {
         done
         : > "$2/ready"; exec sleep infinity' sh "n$1" "$own" &
     pids[$1]=$!
-    until [ -e "$own/ready" ]; do sleep 0.1; done
+    wait_until test -e "$own/ready"
     ip link add "$tag.$1" type veth peer name e0 netns "${pids[$1]}"
     ip link set "$tag.$1" master "$tag" up
     on "$1" ip address add "10.77.0.$((100 + $1))/24" dev e0
@@ -182,7 +199,7 @@ for number in $(seq 0 "$machines"); do start "$number"; done
 show_loads
 on 0 hostler head init --advertise 10.77.0.100 > /dev/null 2>&1
 within 0 hostler head run > "$scratch/head.log" 2>&1 &
-until on 0 hostler info > /dev/null 2>&1; do sleep 0.2; done
+wait_until head_answers
 for number in $(seq 1 "$machines"); do
     on 0 hostler node invite "n$number" 2> /dev/null | on "$number" hostler agent join - > /dev/null 2>&1
     within "$number" hostler agent run --root-jobs > "$scratch/agent$number.log" 2>&1 &
@@ -192,7 +209,7 @@ for number in $(seq 1 "$machines"); do
         distcc_hosts+=" 10.77.0.$((100 + number))/2"
     fi
 done
-until [ "$(on 1 hostler nodes --load 2> /dev/null | grep -c '^n[0-9]')" = "$machines" ]; do sleep 0.5; done
+wait_until all_live
 
 echo "$machines machines with $percent % of a CPU each"
 echo
@@ -203,5 +220,5 @@ for jobs in 2 4 8 16; do build "make -j$jobs CC='dsh gcc'" "$jobs" 'dsh gcc'; do
 if [ -n "${distcc_hosts:-}" ]; then
     # The first machine is reached without a daemon.
     export DISTCC_HOSTS="localhost/2${distcc_hosts# 10.77.0.101/2}"
-    for jobs in 4 8 16; do build "make -j$jobs CC='distcc gcc'" "$jobs" 'distcc gcc'; done
+    for jobs in 4 8; do build "make -j$jobs CC='distcc gcc'" "$jobs" 'distcc gcc'; done
 fi

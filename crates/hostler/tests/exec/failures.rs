@@ -86,6 +86,12 @@ fn unsuitable_node_is_reported_and_another_one_is_used() {
         126,
         &["node n2 cannot enter the directory", &only, "No such file or directory", "-C"],
     );
+    // Nodes refuse commands for other reasons too.
+    let root = machines.nodes[0].run(&["dsh", "-C", "/", "echo", "here"]);
+    assert_eq!((root.code, root.stdout.as_str()), (0, "here\n"), "{root:?}");
+    for part in ["note: running here, not on n", "--root-jobs", "; `--report` shows the reason of each"] {
+        assert!(root.stderr.contains(part) && !root.stderr.contains("--mirror"), "{part}: {root:?}");
+    }
     let told = machines.run(0, &format!("cd {only} && dsh --report true"));
     assert!(told.code == 0 && told.stderr.contains("ran on n1"), "{told:?}");
     for node in ["not on n2: ", "not on n3: "] {

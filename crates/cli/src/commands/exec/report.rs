@@ -91,8 +91,14 @@ pub(super) fn second_best(context: &Context, placed: &Destination, has_tree: boo
         return;
     }
     let nodes: Vec<&str> = placed.tried.iter().map(|tried| tried.node.as_str()).collect();
-    let mirror = if first.lacks_directory && !has_tree { "; `--mirror` copies the directory" } else { "" };
-    context.output.say(&format!("note: running here, not on {}: {}{mirror}", nodes.join(", "), first.why));
+    let mut text = format!("note: running here, not on {}: {}", nodes.join(", "), first.why);
+    if nodes.len() > 1 {
+        text.push_str("; `--report` shows the reason of each");
+    }
+    if !has_tree && placed.tried.iter().any(|tried| tried.lacks_directory) {
+        text.push_str("; `--mirror` copies the directory");
+    }
+    context.output.say(&text);
 }
 
 /// Returns whether the last call with this file that returned true was [`PAUSE`] ago. The time of change is the time of
