@@ -42,10 +42,11 @@ impl Outside {
         ranks: impl IntoIterator<Item = u32>,
         first: Option<Arc<Link>>,
     ) -> Result<Links, ClientError> {
+        let until = Instant::now() + REACH_BOUND;
         let mut links: Links = first.map(|link| (0, link)).into_iter().collect();
         for rank in std::iter::once(0).chain(ranks) {
             if let Some(place) = allocation.nodes.get(rank as usize).filter(|_| !links.contains_key(&rank)) {
-                let tunnel = self.reach(rank).await?;
+                let tunnel = self.reach(rank, until).await?;
                 let (near, mut far) = tokio::io::duplex(MAX_MESSAGE_BYTES);
                 // It ends with the link; the link reports a connection that breaks.
                 tokio::spawn(async move { tunnel.carry(&mut far).await });
@@ -54,10 +55,10 @@ impl Outside {
         }
         Ok(links)
     }
+
     /// Connects with the step host of a node. It may still be starting, because the nodes of a task do not start at once.
-    async fn reach(&self, rank: u32) -> Result<Tunnel, ClientError> {
+    async fn reach(&self, rank: u32, until: Instant) -> Result<Tunnel, ClientError> {
         let host = Destination::Socket(STEP_HOST.to_owned());
-        let until = Instant::now() + REACH_BOUND;
         loop {
             match self.client.forward(self.task, rank, &host).await {
                 Err(error) if error.code() == Some("no_listener") && Instant::now() < until => sleep(AGAIN).await,

@@ -175,18 +175,22 @@ async fn step(context: &Context, asked: &Asked, job: &Job, mut signals: Receiver
     let input = asked.input()?;
     let failed = |error: StepError| Ended::error(steps::failure(&error).summary());
     let used = shape.nodes.iter().map(|node| u32::try_from(*node).unwrap_or_default());
-    let links = match &job.outside {
-        Some(outside) => {
-            let error = |error| {
-                let refused = super::Refused::from(error);
-                refused.told(refused.text.to_owned())
-            };
-            outside.connect(&job.allocation, used, job.first_node.clone()).await.map_err(error)?
-        }
-        None => steps::connect(&job.allocation, used, job.first_node.clone()).await.map_err(failed)?,
+    let claiming = async {
+        let links = match &job.outside {
+            Some(outside) => {
+                let error = |error| {
+                    let refused = super::Refused::from(error);
+                    refused.told(refused.text.to_owned())
+                };
+                outside.connect(&job.allocation, used, job.first_node.clone()).await.map_err(error)?
+            }
+            None => steps::connect(&job.allocation, used, job.first_node.clone()).await.map_err(failed)?,
+        };
+        let claimed = claim(context, asked, job, &shape, &links).await?;
+        Ok::<_, Ended>((links, claimed))
     };
-    let claimed = tokio::select! {
-        claimed = claim(context, asked, job, &shape, &links) => claimed?,
+    let (links, claimed) = tokio::select! {
+        claimed = claiming => claimed?,
         // Dropping the claim gives up the place in the queue.
         number = interrupted(&mut signals) => {
             return Err(Ended::plain(format!("{NAME}: Cancelled pending job step with signal {number}"))
