@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Parser};
-use toml::Value;
+use toml::{Table, Value};
 
 use crate::flags::JobFlags;
 
@@ -14,7 +14,7 @@ use crate::flags::JobFlags;
 /// # Errors
 /// Names the first mistake, in one line.
 pub(crate) fn parse<P: Parser>(words: Vec<OsString>) -> Result<P, String> {
-    let mut definition = P::command().no_binary_name(true).disable_help_flag(true).args_override_self(true);
+    let mut definition = P::command().no_binary_name(true).disable_help_flag(true);
     let parsed = definition.try_get_matches_from_mut(words).and_then(|mut it| P::from_arg_matches_mut(&mut it));
     parsed.map_err(|error| {
         let text = error.render().to_string();
@@ -28,11 +28,11 @@ pub(crate) fn parse<P: Parser>(words: Vec<OsString>) -> Result<P, String> {
 /// The options that the entries of a table stand for.
 ///
 /// # Errors
-/// If a value is no option's.
-pub(crate) fn options<'a>(table: impl IntoIterator<Item = (&'a String, &'a Value)>) -> Result<Vec<OsString>, String> {
+/// If a value is nested too deeply.
+pub(crate) fn options(table: &Table) -> Result<Vec<OsString>, String> {
     let mut options = Vec::new();
     for (key, value) in table {
-        let option = format!("--{}", key.replace('_', "-"));
+        let option = option_of(key);
         match value {
             Value::Boolean(true) => options.push(option.into()),
             Value::Boolean(false) => {}
@@ -64,7 +64,29 @@ pub(crate) fn words(key: &str, value: &Value) -> Result<Vec<String>, String> {
 /// The options of a job on a command line, in the words of the caller. They are defaults for other command lines. Comes before the
 /// [`JobFlags`] of the same command, which take the values out of what was parsed.
 #[derive(Debug, Clone)]
-pub(crate) struct Given(pub(crate) Vec<OsString>);
+pub(crate) struct Given(Vec<OsString>);
+
+impl Given {
+    /// The options for a command line with the options of `table`, whose words are `own`: a value of its own replaces the given
+    /// one. Values such as `NAME=VALUE` replace only those of the same name.
+    pub(crate) fn beside(&self, table: &Table, own: &[OsString]) -> Vec<OsString> {
+        let holds = |given: &&OsString| {
+            let mut parts = given.as_encoded_bytes().splitn(3, |byte| *byte == b'=');
+            let (option, name, value) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+            let is_named = table.keys().any(|key| option_of(key).as_bytes() == option);
+            let has_name = |own: &OsString| {
+                let mut parts = own.as_encoded_bytes().splitn(3, |byte| *byte == b'=');
+                parts.next() == Some(option) && parts.next() == name
+            };
+            !is_named || value.is_some() && !own.iter().any(has_name)
+        };
+        self.0.iter().filter(holds).chain(own).cloned().collect()
+    }
+}
+
+fn option_of(key: &str) -> String {
+    format!("--{}", key.replace('_', "-"))
+}
 
 impl FromArgMatches for Given {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {

@@ -207,8 +207,7 @@ impl Engine {
         self.queue(command, blobs, None).await?.done().await
     }
 
-    /// Queues the submission of a job with its environment, which is stored in the same transaction. Jobs get their ids in the
-    /// order in which they were queued.
+    /// Queues a submission. The job and its environment are stored together. Job ids rise in the order of the calls.
     pub(crate) async fn submit(
         &self,
         command: Command,

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use hostler_testkit::{Cluster, Outcome, Size};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -30,7 +30,7 @@ fn lines_are_shell_commands_or_objects_with_options_as_keys() {
 echo plain | tr a-z A-Z; exit 3
   /bin/echo  "two  spaces"
 {"command": "echo $HOSTLER_CPUS $SEED", "cpus": 2, "env": {"SEED": 7}, "name": "chosen"}
-{"command": ["echo", "$HOME", "a b"], "memory": "40M", "priority": -2}
+{"command": ["echo", "$HOME", "a b"], "memory": "40M", "priority": -2, "tag": {"lot": 2, "of": "x"}, "hold": false}
 {"project": "model", "entrypoint": "main.sh", "args": ["--fast"], "env": {"SEED": 8}}
 {"command": ["sh", "-c", "echo $SEED"], "stdout": "out/%j.txt"}"#;
     let given = ["submit", "-", "-m", "50M", "--tag", "lot=1", "--env", "SEED=1", "--wait"];
@@ -57,7 +57,11 @@ echo plain | tr a-z A-Z; exit 3
             "{job}"
         );
     }
-    assert_eq!((&shown("3")["labels"]["lot"], &shown("8")["labels"]["lot"]), (&"1".into(), &"1".into()));
+    for (job, labels) in
+        [("3", json!({ "lot": "1" })), ("4", json!({ "lot": "2", "of": "x" })), ("8", json!({ "lot": "1" }))]
+    {
+        assert_eq!(shown(job)["labels"], labels, "job {job}");
+    }
     assert!(cluster.ok(&["job", "7"]).contains("127"), "a command, not an option of the shell");
     assert_eq!(std::fs::read(cluster.path("odd")).expect("written"), b"caf\xe9\n");
     assert_eq!(shown("8")["name"], "echo");
@@ -80,24 +84,32 @@ fn a_wrong_line_has_no_effect_on_others() {
 {"project": "."}
 {"command": "true", "dry_run": true}
 {"project": ".", "entrypoint": "main.sh", "wait": true}
+{"command": "true", "cpus": [1, 2]}
+{"command": ["-"], "script": true}
+{"command": "x.sh", "script": true}
+{"command": " "}
 true"#;
     let outcome = fed(&mut cluster.command(&["submit", "-"]), input);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (1, "1\n2\n"), "{}", outcome.stderr);
     for expected in [
         "line 2: unexpected argument '--cpu' found; tip: a similar argument exists: '--cpus'\n",
         "line 3: invalid value 'many' for '--cpus <N>'",
-        "line 4: the line begins with { but is no JSON object: ",
+        "line 4: the line begins with { but is not valid JSON: ",
         "line 5: the line has neither a command nor a project\nhint: e.g. {",
         "line 6: a line has either a command or a project\n",
         "line 7: the value of env is nested too deeply\n",
-        "line 8: the command is a string or a list, and not empty\n",
-        "line 9: the command is a string or a list, and not empty\n",
+        "line 8: the command is neither a string nor a list\n",
+        "line 9: the command is empty\n",
         "line 10: ",
         "line 11: ",
         "line 12: the following required arguments were not provided: --entrypoint <ENTRYPOINT>\n",
         "line 13: unexpected argument '--dry-run' found\n",
         "line 14: unexpected argument '--wait' found\n",
-        "error: 13 lines not submitted\n",
+        "line 15: the argument '--cpus <N>' cannot be used multiple times\n",
+        "line 16: the script cannot be `-`: standard input has the lines\n",
+        "line 17: the command of a script is a list: its file and the arguments\n",
+        "line 18: the command is empty\n",
+        "error: 17 lines not submitted\n",
     ] {
         assert!(outcome.stderr.contains(expected), "{expected}: {}", outcome.stderr);
     }
@@ -112,7 +124,7 @@ true"#;
     assert_eq!((&found[2]["line"], &found[2]["error"]["code"]), (&3.into(), &"never_fits".into()), "{found:?}");
 
     for (arguments, text) in [
-        (&["submit", "-", "main.py"][..], "takes no \"main.py\""),
+        (&["submit", "-", "main.py"][..], "unexpected argument \"main.py\""),
         (&["submit", "-", "--dry-run"], "does not take --dry-run"),
         (&["submit", "."], "the program to run is missing"),
         (&["run", "-"], "`hostler submit -`"),

@@ -19,17 +19,18 @@ use crate::context::Context;
 use crate::exit;
 use crate::failure::Failure;
 use crate::flags::JobFlags;
-use crate::keyed;
+use crate::keyed::{self, Given};
 use crate::submission::{captured, narrate};
 use crate::xdg;
 
-/// The most submissions in one request, and about the most bytes.
-const MOST: usize = 200;
-const MOST_BYTES: usize = 4 << 20;
+/// The most submissions in one request, and the most bytes of several.
+const MAX_BATCH: usize = 200;
+const MAX_BATCH_BYTES: usize = 4 << 20;
 
-/// The keys that say what a line is.
+/// Keys that say what a line is.
 const COMMAND: &str = "command";
 const PROJECT: &str = "project";
+const SCRIPT: &str = "script";
 
 /// A submission, and whether its key is the user's.
 struct Keyed {
@@ -76,7 +77,7 @@ struct OneSubmit {
 pub(super) struct Lines<'a> {
     context: &'a Context,
     client: &'a Client,
-    given: &'a [OsString],
+    given: &'a Given,
     /// Number of the last line that was read.
     line: u64,
     /// Submissions that the head does not have yet, and the numbers of their lines.
@@ -87,7 +88,7 @@ pub(super) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    pub(super) fn new(context: &'a Context, client: &'a Client, given: &'a [OsString]) -> Self {
+    pub(super) fn new(context: &'a Context, client: &'a Client, given: &'a Given) -> Self {
         Self {
             context,
             client,
@@ -128,71 +129,93 @@ impl<'a> Lines<'a> {
         if line.is_empty() || line.starts_with('#') {
             return Ok(());
         }
-        match self.request(line).await {
-            Ok(Some(keyed)) => {
-                self.waiting_bytes += serde_json::to_vec(&keyed.request).map_or(0, |json| json.len());
-                self.waiting.push((self.line, keyed));
-                if self.waiting.len() >= MOST || self.waiting_bytes >= MOST_BYTES {
-                    self.send().await?;
-                }
+        let outcome = match self.asked(line) {
+            Ok(Asked::Run(one)) => match one.submission() {
+                Ok(keyed) => return self.add(keyed).await,
+                Err(failure) => Err(failure),
+            },
+            Ok(Asked::Submit(one)) => {
+                // Its job comes after those of the lines before it.
+                self.send().await?;
+                self.submit_project(*one).await
             }
-            Ok(None) => {}
-            Err(failure) if failure.exit == exit::UNREACHABLE => return Err(self.interrupted(failure)),
+            Err(failure) => Err(failure),
+        };
+        match outcome {
+            Ok(id) => self.accept(self.line, id),
+            Err(failure) if failure.exit == exit::UNREACHABLE => return Err(interrupted(failure)),
             Err(failure) => self.refuse(self.line, &failure),
         }
         Ok(())
     }
 
-    /// The submission of a command. A project is submitted at once, after the lines before it.
-    async fn request(&mut self, line: &str) -> Result<Option<Keyed>, Failure> {
-        if line.len() > MOST_BYTES {
-            return Err(Failure::usage(format!("a line has at most {}", format_bytes(MOST_BYTES as u64))));
+    /// Adds the job of a command to the next request.
+    async fn add(&mut self, keyed: Keyed) -> Result<(), Failure> {
+        let bytes = serde_json::to_vec(&keyed.request).map_or(0, |json| json.len());
+        if self.waiting.len() >= MAX_BATCH || self.waiting_bytes + bytes > MAX_BATCH_BYTES {
+            self.send().await?;
         }
-        match self.asked(line)? {
-            Asked::Run(one) => {
-                let has_own_key = one.key.is_some();
-                let key = one.key.unwrap_or_else(new_key);
-                let request = KeyedSubmission { key, spec: one.job.spec()? };
-                Ok(Some(Keyed { request, has_own_key }))
-            }
-            Asked::Submit(one) => {
-                self.send().await?;
-                let OneSubmit { project, entrypoint, args, key, flags } = *one;
-                let folder = ProjectFolder::open(&project, &entrypoint)?;
-                let left_out = xdg::own_directories(&project);
-                let (captured, spec, _) = captured(self.context, folder, &project, &left_out, &flags, &args)?;
-                let id = captured.submit(self.client, spec, key.as_deref(), &narrate(&self.context.output)).await?;
-                self.accept(self.line, id);
-                Ok(None)
-            }
-        }
+        self.waiting_bytes += bytes;
+        self.waiting.push((self.line, keyed));
+        Ok(())
+    }
+
+    async fn submit_project(&self, one: OneSubmit) -> Result<JobId, Failure> {
+        let OneSubmit { project, entrypoint, args, key, flags } = one;
+        let folder = ProjectFolder::open(&project, &entrypoint)?;
+        let left_out = xdg::own_directories(&project);
+        let (captured, spec, _) = captured(self.context, folder, &project, &left_out, &flags, &args)?;
+        Ok(captured.submit(self.client, spec, key.as_deref(), &narrate(&self.context.output)).await?)
     }
 
     fn asked(&self, line: &str) -> Result<Asked, Failure> {
-        if !line.starts_with('{') {
-            return run(named(line).chain(self.given.iter().cloned()), &shell(line));
+        if line.len() > MAX_BATCH_BYTES {
+            return Err(Failure::usage(format!("a line has at most {}", format_bytes(MAX_BATCH_BYTES as u64))));
         }
-        let table = table(line).map_err(Failure::usage)?;
-        let rest = table.iter().filter(|(key, _)| *key != COMMAND);
-        let options = keyed::options(rest).map_err(Failure::usage)?;
-        let options = self.given.iter().cloned().chain(options);
-        match (table.get(COMMAND), table.contains_key(PROJECT)) {
-            (Some(_), true) => Err(Failure::usage("a line has either a command or a project")),
-            (Some(Value::String(text)), false) if !text.trim().is_empty() => {
-                run(named(text).chain(options), &shell(text))
+        let mut table = if line.starts_with('{') { table(line).map_err(Failure::usage)? } else { Table::new() };
+        let command = match line.starts_with('{') {
+            true => table.remove(COMMAND),
+            false => Some(Value::String(line.to_owned())),
+        };
+        let is_script = table.get(SCRIPT) == Some(&Value::Boolean(true));
+        let options = keyed::options(&table).map_err(Failure::usage)?;
+        let mut options = self.given.beside(&table, &options);
+        let command = match (command, table.contains_key(PROJECT)) {
+            (Some(_), true) => return Err(Failure::usage("a line has either a command or a project")),
+            (Some(Value::String(text)), false) if !text.trim().is_empty() && !is_script => {
+                if !options.iter().any(|word| word.as_encoded_bytes().starts_with(b"--name=")) {
+                    options.push(named(&text));
+                }
+                shell(&text)
             }
-            (Some(list @ Value::Array(words)), false) if !words.is_empty() => {
-                run(options, &keyed::words(COMMAND, list).map_err(Failure::usage)?)
+            (Some(list @ Value::Array(_)), false) => {
+                let words = keyed::words(COMMAND, &list).map_err(Failure::usage)?;
+                match words.first().map(String::as_str) {
+                    Some("-") if is_script => {
+                        return Err(Failure::usage("the script cannot be `-`: standard input has the lines"));
+                    }
+                    Some(_) => words,
+                    None => return Err(Failure::usage("the command is empty")),
+                }
             }
-            (Some(_), false) => Err(Failure::usage("the command is a string or a list, and not empty")),
+            (Some(_), false) if is_script => {
+                return Err(Failure::usage("the command of a script is a list: its file and the arguments"));
+            }
+            (Some(Value::String(_)), false) => return Err(Failure::usage("the command is empty")),
+            (Some(_), false) => return Err(Failure::usage("the command is neither a string nor a list")),
             (None, true) => {
-                let parsed = keyed::parse(options.collect());
-                parsed.map(|it| Asked::Submit(Box::new(it))).map_err(Failure::usage)
+                let parsed = keyed::parse(options);
+                return parsed.map(|it| Asked::Submit(Box::new(it))).map_err(Failure::usage);
             }
-            (None, false) => Err(Failure::usage("the line has neither a command nor a project")
-                .hint(r#"e.g. {"command": ["python3", "main.py"], "cpus": 2}"#)
-                .hint(r#"or {"project": "folder", "entrypoint": "main.py"}"#)),
-        }
+            (None, false) => {
+                return Err(Failure::usage("the line has neither a command nor a project")
+                    .hint(r#"e.g. {"command": ["python3", "main.py"], "cpus": 2}"#)
+                    .hint(r#"or {"project": "folder", "entrypoint": "main.py"}"#));
+            }
+        };
+        options.push("--".into());
+        options.extend(command.iter().map(|word| os_string_of(word)));
+        keyed::parse(options).map(|it| Asked::Run(Box::new(it))).map_err(Failure::usage)
     }
 
     /// Sends the submissions that wait, and prints their jobs.
@@ -204,7 +227,7 @@ impl<'a> Lines<'a> {
         }
         let requests = waiting.iter().map(|(_, keyed)| keyed.request.clone()).collect();
         let answers = self.client.submit_several(requests).await;
-        let answers = answers.map_err(|error| self.interrupted(error.into()))?;
+        let answers = answers.map_err(|error| interrupted(error.into()))?;
         for ((line, Keyed { request, has_own_key }), answer) in waiting.into_iter().zip(answers) {
             let answer = answer.map_err(Failure::from);
             match answer {
@@ -223,6 +246,7 @@ impl<'a> Lines<'a> {
 
     fn accept(&mut self, line: u64, id: JobId) {
         self.submitted.push(id);
+        self.context.output.has_submitted(id);
         match self.context.output.is_json() {
             true => self.context.output.json(&json!({ "line": line, "id": id })),
             false => self.context.output.data(&id.to_string()),
@@ -239,37 +263,40 @@ impl<'a> Lines<'a> {
             self.context.output.complain(&format!("line {line}: {}", text.trim_end()));
         }
     }
+}
 
-    /// The head did not answer.
-    fn interrupted(&self, failure: Failure) -> Failure {
-        failure.hint("the jobs whose ids were printed are submitted; `hostler jobs` shows whether later ones are")
+impl OneRun {
+    fn submission(self) -> Result<Keyed, Failure> {
+        let has_own_key = self.key.is_some();
+        let request = KeyedSubmission { key: self.key.unwrap_or_else(new_key), spec: self.job.spec()? };
+        Ok(Keyed { request, has_own_key })
     }
 }
 
-fn run(options: impl Iterator<Item = OsString>, command: &[String]) -> Result<Asked, Failure> {
-    let words = options.chain(["--".into()]).chain(command.iter().map(|word| os_string_of(word)));
-    keyed::parse(words.collect()).map(|it| Asked::Run(Box::new(it))).map_err(Failure::usage)
+/// The failure of a request that the head may have received.
+fn interrupted(failure: Failure) -> Failure {
+    failure.hint("the jobs whose ids were printed are submitted; `hostler jobs` shows whether later ones are")
 }
 
-/// Runs the text of a command line. A text that begins like an option of the shell is none.
+/// The command that has a shell run a text. A leading space keeps the shell from reading the text as an option.
 fn shell(text: &str) -> Vec<String> {
     let space = if text.starts_with(['-', '+']) { " " } else { "" };
     vec!["sh".to_owned(), "-c".to_owned(), format!("{space}{text}")]
 }
 
 /// The option with a name for a command line: its program.
-fn named(text: &str) -> std::iter::Once<OsString> {
+fn named(text: &str) -> OsString {
     let is_part = |it: char| it.is_alphanumeric() || "._-+".contains(it);
     let program = text.split_whitespace().find(|word| !word.contains('=')).unwrap_or_default();
     let program = program.split([';', '|', '>']).next().unwrap_or_default();
     let program = program.trim_matches(|it: char| !is_part(it)).rsplit('/').next().unwrap_or_default();
-    std::iter::once(format!("--name={}", derived_name(program)).into())
+    format!("--name={}", derived_name(program)).into()
 }
 
 /// The values of a JSON object, without those that are `null`.
 fn table(line: &str) -> Result<Table, String> {
     let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line)
-        .map_err(|error| format!("the line begins with {{ but is no JSON object: {error}"))?;
+        .map_err(|error| format!("the line begins with {{ but is not valid JSON: {error}"))?;
     let values = object.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| {
         let value =
             serde_json::from_value(value).map_err(|error| format!("the value of {key} is not valid: {error}"))?;
@@ -280,7 +307,7 @@ fn table(line: &str) -> Result<Table, String> {
 
 /// Reads the lines of standard input, in a thread of its own: a read cannot be cancelled.
 fn read() -> mpsc::Receiver<Result<String, Failure>> {
-    let (sender, lines) = mpsc::channel(MOST);
+    let (sender, lines) = mpsc::channel(MAX_BATCH);
     std::thread::spawn(move || {
         for line in io::stdin().lock().split(b'\n') {
             let line = line.map(|bytes| text_of(OsString::from_vec(bytes)));

@@ -166,11 +166,11 @@ impl Submit {
         }
         if let Some(word) = self.entrypoint.as_ref().or(self.args.first()) {
             return Err(Failure::usage(format!(
-                "`hostler submit -` takes no {word:?}: programs and arguments are in the lines"
+                "unexpected argument {word:?}: with `hostler submit -`, programs and arguments are in the lines"
             )));
         }
         block_on(async {
-            let (mut jobs, failed) = Lines::new(then.context, client, &self.given.0).submit().await?;
+            let (mut jobs, failed) = Lines::new(then.context, client, &self.given).submit().await?;
             // Several lines may have the same key.
             let mut known = BTreeSet::new();
             jobs.retain(|job| known.insert(*job));
@@ -187,7 +187,10 @@ impl Submit {
             };
             match failed {
                 0 => Ok(code),
-                _ => Err(Failure::new(format!("{} not submitted", plural(failed, "line")))),
+                _ => {
+                    Err(Failure::new(format!("{} not submitted", plural(failed, "line")))
+                        .exiting(code.max(exit::FAILED)))
+                }
             }
         })
     }
@@ -202,7 +205,8 @@ struct Afterwards<'a> {
 }
 
 impl Afterwards<'_> {
-    /// Waits until the jobs have ended, reports them and downloads their results. `first` comes before, and ends with a signal too.
+    /// Waits until the jobs have ended, reports them and downloads their results. Runs `first` before; a signal
+    /// ends both.
     async fn wait(
         &self,
         client: &Client,

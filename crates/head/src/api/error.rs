@@ -18,6 +18,9 @@ use crate::notify::local_time;
 #[derive(Debug, Clone)]
 pub(crate) struct ErrorCode(pub(crate) String);
 
+/// Code of the error of a head that stops.
+const STOPPING: &str = "stopping";
+
 /// An error response.
 #[derive(Debug)]
 pub(crate) struct ApiError {
@@ -39,6 +42,11 @@ impl ApiError {
             all.body.hints.dedup();
             all
         })
+    }
+
+    /// Whether the head stops, so that the request may have been carried out or not.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.body.code == STOPPING
     }
 
     /// The error as one of several answers.
@@ -104,7 +112,7 @@ impl From<EngineError> for ApiError {
                 .hint("nothing was changed; try again when the head's disk works")
                 .hint("running jobs continue"),
             EngineError::NotRead(error) => error.into(),
-            EngineError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", error.to_string())
+            EngineError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, STOPPING, error.to_string())
                 .hint("try again when the head is back"),
         }
     }

@@ -79,7 +79,7 @@ fn api() -> Api {
         .limit_bodies(MAX_LIST_BYTES);
     let submissions = Api::new()
         .post("/jobs", Users, submit::submit, "Submits a job. The head stores the job on disk before it answers. A retry with the same key returns the same job. 403 `over_quota`, `priority_too_high`, `system_account`, 409 `snapshot_missing`, `never_fits`, `bad_notification`, 507 `disk_full`.")
-        .post("/submissions", Users, submit::submit_several, "Submits several jobs. The answers have the order of the submissions; a refused one has no effect on the others. Job ids rise in this order.")
+        .post("/submissions", Users, submit::submit_several, "Submits up to 1000 jobs. The answers have the order of the submissions, and job ids rise in this order. A refused submission has a code as in `POST /jobs`, and no effect on the others.")
         .post("/dry-run", Users, dry_run::dry_run, "Says what would happen to a job if it was submitted now, and submits nothing. Refuses what `POST /jobs` refuses, except for a missing folder.")
         .limit_bodies(MAX_JOB_BYTES);
     Api::new()

@@ -72,6 +72,8 @@ pub(crate) async fn submit_several(
         let answer = async { stored(one?).await }.await;
         answers.push(match answer {
             Ok(submitted) => SubmissionAnswer::Submitted(submitted),
+            // Nobody knows which jobs are stored. Clients send the request again, with the same keys.
+            Err(error) if error.is_stopping() => return Err(error),
             Err(error) => SubmissionAnswer::Refused(error.into_body()),
         });
     }
@@ -79,11 +81,15 @@ pub(crate) async fn submit_several(
         SubmissionAnswer::Submitted(submitted) => Some(submitted.id),
         SubmissionAnswer::Refused(_) => None,
     });
-    let about = match (ids.next(), ids.next_back()) {
+    let mut about = match (ids.next(), ids.next_back()) {
         (None, _) => "no job".to_owned(),
         (Some(only), None) => format!("job {only}"),
         (Some(first), Some(last)) => format!("{}, {first} to {last}", plural(ids.count() + 2, "job")),
     };
+    let refused = answers.iter().filter(|answer| matches!(answer, SubmissionAnswer::Refused(_))).count();
+    if refused > 0 {
+        about.push_str(&format!("; {} refused", plural(refused, "submission")));
+    }
     Ok((Extension(About(about)), Json(SubmittedSeveral { answers })))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hostler_client::{Client, ClientError, JobFilter, LiveJobs};
 use hostler_model::{JobId, JobState, Work};
-use hostler_proto::api::{JobAction, JobOrder, JobPage, JobSummary, Notice, SubmitRequest};
+use hostler_proto::api::{JobAction, JobOrder, JobPage, JobSummary, KeyedSubmission, Notice, SubmitRequest, Submitted};
 
 use crate::agent::Identity;
 use crate::answers::{BOB, EVE, ask_and_read, submit_as};
@@ -37,6 +37,31 @@ async fn same_key_is_the_same_job_even_after_a_crash() {
     let other = head.client().submit(&request("b")).await.expect("accepted");
     assert_eq!((other.id, other.duplicate), (JobId(2), false));
     assert_eq!(head.client().info().await.expect("a response").head.epoch, 2);
+}
+
+#[tokio::test]
+async fn several_submissions_are_answered_one_by_one_in_order_and_survive_a_kill() {
+    let mut head = TestHead::start().await;
+    let one = |key: &str| KeyedSubmission { key: key.to_owned(), spec: request("").spec };
+    let mut elsewhere = one("elsewhere");
+    elsewhere.spec.partition = Some("none".parse().expect("a name"));
+    let mut batch = vec![one("a"), one(""), one("b"), elsewhere, one("a")];
+    batch.extend((0..500).map(|number| one(&format!("key {number}"))));
+    let ids = |answers: Vec<Result<Submitted, ClientError>>| {
+        answers
+            .into_iter()
+            .map(|answer| answer.map(|job| job.id.0).map_err(|error| code(Err::<(), _>(error))))
+            .collect::<Vec<_>>()
+    };
+    let several = async |head: &TestHead, batch: Vec<KeyedSubmission>| head.client().submit_several(batch).await;
+    let first = ids(several(&head, batch.clone()).await.expect("answered"));
+    let refused = |code: &str| Err(code.to_owned());
+    assert_eq!(first[..5], [Ok(1), refused("bad_request"), Ok(2), refused("no_such_partition"), Ok(1)]);
+    assert_eq!(first[5..], (3..503).map(Ok).collect::<Vec<_>>());
+    head.kill();
+    head.start_again().await;
+    assert_eq!(ids(several(&head, batch).await.expect("answered")), first, "the same keys are the same jobs");
+    assert_eq!(code(several(&head, vec![one("c"); 1001]).await), "bad_request");
 }
 
 #[tokio::test]

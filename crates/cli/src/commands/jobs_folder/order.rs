@@ -34,6 +34,7 @@ impl Order {
         order.map_err(|what| Failure::usage(format!("job.toml: {what}")))
     }
 }
+
 #[cfg(test)]
 mod tests {
     use hostler_model::Environment;
