@@ -204,6 +204,12 @@ impl Wanted {
         name.is_none() && partition.is_none() && node.is_none() && text.is_none() && ended_since.is_none()
     }
 
+    /// Whether jobs may match of which no task is placed or has ended.
+    pub(crate) fn wants_waiting(&self) -> bool {
+        let wants_state = self.states.is_empty() || self.states.contains(&JobState::Pending);
+        wants_state && self.node.is_none() && self.ended_since.is_none()
+    }
+
     /// Whether ended jobs may match.
     pub(crate) fn wants_ended(&self) -> bool {
         self.node.is_none() && (self.states.is_empty() || self.states.iter().any(|state| state.is_ended()))

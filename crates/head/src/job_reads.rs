@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hostler_core::head::{EndedJobs, Job, SubmissionKey};
+use hostler_core::head::{EndedJobs, Job, State, SubmissionKey};
 use hostler_model::JobId;
 use hostler_proto::api::JobOrder;
 use hostler_store::{JobFilter, StoreError};
@@ -54,35 +54,49 @@ impl Engine {
     /// The newest matching jobs in memory with ids below `before`, at most `limit`; the number of all matching jobs in
     /// memory; and the ids of the jobs that are being moved. `wanted` has no text.
     fn page_in_memory(&self, wanted: &Wanted, before: Option<JobId>, limit: usize) -> (Vec<Arc<Job>>, u64, Vec<JobId>) {
-        let is_all = wanted.states.is_empty() && wanted.user.is_none() && wanted.is_indexed();
         let has_begun = |job: &Job| before.is_none_or(|before| job.id < before);
         let state = self.state();
         let moves = self.archive().moves();
         let moving: Vec<&Arc<Job>> = moves.jobs().filter(|job| wanted.wants(job)).collect();
         let mut page: Vec<Arc<Job>> = Vec::new();
-        let mut total = 0;
-        // Without a filter the total is known without counting.
-        for job in state.jobs().rev().filter(|job| is_all || wanted.wants(job)) {
-            if is_all && page.len() == limit {
+        let counted = count(&state, wanted);
+        let mut visited = 0;
+        for job in candidates(&state, wanted).rev().filter(|job| wanted.wants(job)) {
+            if counted.is_some() && page.len() == limit {
                 break;
             }
-            total += 1;
+            visited += 1;
             if page.len() < limit && has_begun(job) {
                 page.push(Arc::clone(job));
             }
         }
-        let total = if is_all { state.job_count() as u64 } else { total };
+        let total = counted.unwrap_or(visited);
         page.extend(moving.iter().rev().filter(|job| has_begun(job)).take(limit).map(|job| Arc::clone(job)));
         (page, total + moving.len() as u64, moves.ids().collect())
     }
 
     /// The jobs in memory that match `wanted` without its text, and the ids of the jobs that are being moved.
-    fn candidates(&self, wanted: &Wanted) -> (Vec<Arc<Job>>, Vec<JobId>) {
+    fn unsearched(&self, wanted: &Wanted) -> (Vec<Arc<Job>>, Vec<JobId>) {
         let state = self.state();
         let moves = self.archive().moves();
-        let jobs = state.jobs().chain(moves.jobs()).filter(|job| wanted.may_want(job)).cloned().collect();
+        let jobs = candidates(&state, wanted).chain(moves.jobs());
+        let jobs = jobs.filter(|job| wanted.may_want(job)).cloned().collect();
         (jobs, moves.ids().collect())
     }
+}
+
+/// The jobs of the state that may match, by ascending id. Leaves out most waiting jobs if none of them can.
+fn candidates<'a>(state: &'a State, wanted: &Wanted) -> Box<dyn DoubleEndedIterator<Item = &'a Arc<Job>> + 'a> {
+    if wanted.wants_waiting() { Box::new(state.jobs()) } else { Box::new(state.jobs_with_progress()) }
+}
+
+/// The number of matching jobs in the state, if it is known without visiting all of them.
+fn count(state: &State, wanted: &Wanted) -> Option<u64> {
+    if !wanted.is_indexed() {
+        return None;
+    }
+    let waiting = if wanted.wants_waiting() { state.jobs_without_progress(wanted.user.as_deref()) } else { 0 };
+    Some(waiting + state.jobs_with_progress().filter(|job| wanted.wants(job)).count() as u64)
 }
 
 impl Head {
@@ -132,7 +146,7 @@ impl Head {
             let (mut page, mut total, except) = if wanted.text.is_none() {
                 self.engine.page_in_memory(&wanted, before, limit)
             } else {
-                let (candidates, except) = self.engine.candidates(&wanted);
+                let (candidates, except) = self.engine.unsearched(&wanted);
                 let mut found = self.search(party, &wanted, candidates).await?;
                 let total = found.len() as u64;
                 found.retain(|job| before.is_none_or(|before| job.id < before));
@@ -182,10 +196,10 @@ impl Head {
         };
         if wanted.text.is_none() {
             let state = self.engine.state();
-            let live = state.jobs().filter(|job| wanted.wants(job));
+            let live = candidates(&state, wanted).filter(|job| wanted.wants(job));
             return Ok(Some(sorted(&state, live, order, after.as_deref(), limit)));
         }
-        let (candidates, _) = self.engine.candidates(wanted);
+        let (candidates, _) = self.engine.unsearched(wanted);
         let found = self.search(party, wanted, candidates).await?;
         Ok(Some(sorted(&self.engine.state(), found.iter(), order, after.as_deref(), limit)))
     }

@@ -5,13 +5,35 @@
 //! the orders `queue` and `started`, a job that starts or is held meanwhile may be missed.
 //! Ended jobs are not sorted: the store finds them only by id.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hostler_core::head::{Job, State};
+use hostler_model::{JobId, PartitionName, WallTime};
 use hostler_proto::api::JobOrder;
 
 use crate::archive::Page;
+
+/// What a list is sorted by. All keys of a list are of one kind.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Key<'a> {
+    Newest(Reverse<JobId>),
+    Oldest,
+    Queue {
+        waits: bool,
+        is_held: bool,
+        priority: Reverse<(i32, i32)>,
+    },
+    Priority(Reverse<(i32, i32)>),
+    Text(&'a str),
+    /// CPUs, GPUs and memory of a task on all of its nodes.
+    Size(Reverse<(u64, u64, u64)>),
+    /// Jobs without the value come last.
+    Started(bool, Option<WallTime>),
+    Limit(bool, Option<u64>),
+    Partition(Option<&'a PartitionName>),
+}
 
 /// Returns the wanted jobs that follow `after`, at most `limit`, and the number of all wanted jobs. None of them has ended.
 pub(crate) fn sorted<'a>(
@@ -21,49 +43,42 @@ pub(crate) fn sorted<'a>(
     after: Option<&Job>,
     limit: usize,
 ) -> Page {
-    let compare = |one: &Job, other: &Job| compare(state, order, one, other);
+    let after = after.map(|job| (key(state, order, job), job.id));
     let mut total = 0;
-    let mut jobs: Vec<&Arc<Job>> = Vec::new();
+    let mut first: BTreeMap<(Key<'a>, JobId), &'a Arc<Job>> = BTreeMap::new();
     for job in wanted {
         total += 1;
-        if after.is_none_or(|after| compare(job, after).is_gt()) {
-            jobs.push(job);
+        let place = (key(state, order, job), job.id);
+        let is_late = first.len() == limit && first.last_key_value().is_none_or(|(last, _)| place > *last);
+        if is_late || after.as_ref().is_some_and(|after| place <= *after) {
+            continue;
+        }
+        first.insert(place, job);
+        if first.len() > limit {
+            first.pop_last();
         }
     }
-    if jobs.len() > limit {
-        jobs.select_nth_unstable_by(limit, |one, other| compare(one, other));
-        jobs.truncate(limit);
-    }
-    jobs.sort_unstable_by(|one, other| compare(one, other));
-    Page { jobs: jobs.into_iter().cloned().collect(), total, examined_to: None }
+    Page { jobs: first.into_values().cloned().collect(), total, examined_to: None }
 }
 
-/// Compares two jobs. Only a job is equal to itself.
-fn compare(state: &State, order: JobOrder, one: &Job, other: &Job) -> Ordering {
-    let priority = |job: &Job| Reverse((state.partition_priority(job), job.spec.priority));
-    let has_no_place = |job: &Job| job.active.is_empty();
-    let by_key = match order {
-        JobOrder::Newest => other.id.cmp(&one.id),
-        JobOrder::Oldest => Ordering::Equal,
+fn key<'a>(state: &State, order: JobOrder, job: &'a Job) -> Key<'a> {
+    let priority = || Reverse((state.partition_priority(job), job.spec.priority));
+    match order {
+        JobOrder::Newest => Key::Newest(Reverse(job.id)),
+        JobOrder::Oldest => Key::Oldest,
         JobOrder::Queue => {
+            let waits = job.active.is_empty();
             // Held jobs come last, whatever their priority, because they cannot start.
-            let place = |job: &Job| (has_no_place(job), has_no_place(job) && job.held);
-            place(one).cmp(&place(other)).then_with(|| priority(one).cmp(&priority(other)))
+            Key::Queue { waits, is_held: waits && job.held, priority: priority() }
         }
-        JobOrder::Priority => priority(one).cmp(&priority(other)),
-        JobOrder::Name => one.spec.name.cmp(&other.spec.name),
-        JobOrder::User => one.user.cmp(&other.user),
-        JobOrder::Size => Reverse(size(one)).cmp(&Reverse(size(other))),
-        JobOrder::Started => last_if_none(one.started_at).cmp(&last_if_none(other.started_at)),
-        JobOrder::Limit => last_if_none(one.spec.time_limit_ms).cmp(&last_if_none(other.spec.time_limit_ms)),
-        JobOrder::Partition => one.spec.partition.cmp(&other.spec.partition),
-    };
-    by_key.then_with(|| one.id.cmp(&other.id))
-}
-
-/// A key that sorts jobs without the value last.
-fn last_if_none<T>(value: Option<T>) -> (bool, Option<T>) {
-    (value.is_none(), value)
+        JobOrder::Priority => Key::Priority(priority()),
+        JobOrder::Name => Key::Text(&job.spec.name),
+        JobOrder::User => Key::Text(&job.user),
+        JobOrder::Size => Key::Size(Reverse(size(job))),
+        JobOrder::Started => Key::Started(job.started_at.is_none(), job.started_at),
+        JobOrder::Limit => Key::Limit(job.spec.time_limit_ms.is_none(), job.spec.time_limit_ms),
+        JobOrder::Partition => Key::Partition(job.spec.partition.as_ref()),
+    }
 }
 
 /// CPUs, GPUs and memory of a task on all of its nodes.

@@ -15,6 +15,7 @@ mod follow_up;
 mod ids;
 mod jobs;
 mod limits;
+mod listed;
 mod nodes;
 mod notifications;
 mod power;

@@ -95,6 +95,9 @@ pub struct State {
     pending: BTreeMap<Option<PartitionName>, u64>,
     #[serde(skip)]
     waiting: Waiting,
+    /// Jobs with [progress](Job::has_progress).
+    #[serde(skip)]
+    pub(super) progress: BTreeSet<JobId>,
     #[serde(skip)]
     pub(super) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     #[serde(skip)]
@@ -596,6 +599,7 @@ impl State {
             self.waiting.remove(&job, Waiting::gaps_of(&job));
         }
         self.queue.remove(&job);
+        self.progress.remove(&id);
         job.unmet.iter().for_each(|dependency| self.depends_no_more(id, dependency.job));
         Some(job)
     }
@@ -678,6 +682,10 @@ impl State {
     fn index(&mut self, id: JobId) {
         self.power.changed();
         let job = &self.jobs[&id];
+        match job.has_progress() {
+            true => self.progress.insert(id),
+            false => self.progress.remove(&id),
+        };
         if job.startable() > 0 {
             let (owner, spec, tier) =
                 (self.owner_of(job), Arc::clone(&job.spec), self.partitions.tier(job.spec.partition.as_ref()));

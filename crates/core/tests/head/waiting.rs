@@ -258,6 +258,11 @@ proptest! {
                 }
             }
             prop_assert_eq!(head.state.waiting_jobs_of("ada"), recomputed(&head), "after {:?}", step);
+            let (begun, waiting): (Vec<_>, Vec<_>) = head.state.jobs().partition(|job| job.has_progress());
+            prop_assert_eq!(head.state.jobs_with_progress().collect::<Vec<_>>(), begun, "after {:?}", step);
+            for user in [None, Some("ada")] {
+                prop_assert_eq!(head.state.jobs_without_progress(user), waiting.len() as u64, "after {:?}", step);
+            }
         }
     }
 }

@@ -459,6 +459,12 @@ impl Job {
         self.endings.iter().find(|(_, indices)| indices.contains(index)).map(|(ending, _)| *ending)
     }
 
+    /// Returns whether a task is placed or has ended. All tasks of other jobs wait.
+    #[must_use]
+    pub fn has_progress(&self) -> bool {
+        !self.active.is_empty() || !self.endings.is_empty() || self.pending.is_empty()
+    }
+
     /// Returns the job's state: the state of its most advanced live task, or the worst ending once all tasks have
     /// ended.
     #[must_use]
