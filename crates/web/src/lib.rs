@@ -113,6 +113,7 @@ pub fn routes(api: Router) -> Router {
         .fallback(page::no_such_page)
         .layer(from_fn_with_state(backend.clone(), page::show_errors))
         .layer(from_fn(guard::check))
+        .layer(from_fn(live::time_pages))
         .layer(Extension(Arc::<live::Live>::default()))
         .layer(Extension(Arc::<recent::Recent>::default()))
         .layer(Extension(Arc::<last_line::LastLines>::default()))

@@ -4,13 +4,17 @@
 //! before it, and each stream holds at most one. One task reads the events of the API for all browsers.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::http::{HeaderName, Method, StatusCode};
+use axum::extract::Request;
+use axum::http::{HeaderName, Method, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::sse::{Event, KeepAlive};
 use axum::response::{IntoResponse, Response, Sse};
 use futures_util::{Stream, StreamExt, stream};
@@ -25,9 +29,12 @@ use crate::page::Frame;
 /// Minimum time between two events on a stream.
 const PACE: Duration = Duration::from_secs(1);
 
-/// The pace slows down by this time for each open stream, because each event makes a browser load a page, which costs the
-/// head 12 ms of CPU time with 100,000 jobs. So browsers load at most fifteen pages a second, however many are open.
-const PACE_PER_STREAM: Duration = Duration::from_millis(65);
+/// Longest time between two events, however many streams are open.
+const SLOWEST_PACE: Duration = Duration::from_secs(60);
+
+/// Share of a CPU that open browsers may cost the head. Each event makes a browser load a page, so the pace follows from the cost of
+/// a page and the number of streams.
+const MAX_SHARE: f64 = 0.1;
 
 /// Interval of keep-alive comments on a quiet stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -56,9 +63,19 @@ pub(crate) struct Live {
     /// Number of tasks and streams so far.
     numbers: AtomicU64,
     streams: AtomicUsize,
+    /// Mean time in which the head makes a page, in microseconds. The last pages count most.
+    page_us: AtomicU64,
 }
 
 impl Live {
+    /// Notes in what time a page was made.
+    fn made_page(&self, busy: Duration) {
+        let busy = u64::try_from(busy.as_micros()).unwrap_or(u64::MAX).min(10_000_000);
+        // Of two pages made at the same time, one may count less.
+        let mean = self.page_us.load(Ordering::Relaxed);
+        self.page_us.store((mean * 15 + busy) / 16, Ordering::Relaxed);
+    }
+
     /// Subscribes to changes. Starts the task that counts them, if none runs.
     fn subscribe(&self, api: &Api) -> watch::Receiver<Counters> {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,8 +92,29 @@ impl Live {
 
     /// Time between two events on a stream.
     fn pace(&self) -> Duration {
-        PACE.max(PACE_PER_STREAM * u32::try_from(self.streams.load(Ordering::Relaxed)).unwrap_or(u32::MAX))
+        let page = Duration::from_micros(self.page_us.load(Ordering::Relaxed));
+        let streams = self.streams.load(Ordering::Relaxed) as f64;
+        page.mul_f64(streams / MAX_SHARE).clamp(PACE, SLOWEST_PACE)
     }
+}
+
+/// Measures what each page costs: the time in which it is made, without the time in which it waits for nodes.
+pub(crate) async fn time_pages(Extension(live): Extension<Arc<Live>>, request: Request, next: Next) -> Response {
+    let is_get = request.method() == Method::GET;
+    let mut busy = Duration::ZERO;
+    let mut page = pin!(next.run(request));
+    let response = poll_fn(|context| {
+        let begun = Instant::now();
+        let polled = page.as_mut().poll(context);
+        busy += begun.elapsed();
+        polled
+    })
+    .await;
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    if is_get && kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html")) {
+        live.made_page(busy);
+    }
+    response
 }
 
 /// Counts the events of the API until they end or nobody listens. Dropping the sender ends all streams.
@@ -194,6 +232,13 @@ mod tests {
         let live = Live::default();
         assert_eq!(live.pace(), PACE);
         live.streams.store(200, Ordering::Relaxed);
-        assert_eq!(live.pace(), Duration::from_secs(13));
+        assert_eq!(live.pace(), PACE, "pages cost nothing");
+        for _ in 0..100 {
+            live.made_page(Duration::from_millis(5));
+        }
+        let pace = live.pace();
+        assert!((Duration::from_millis(9_800)..=Duration::from_secs(10)).contains(&pace), "{pace:?}");
+        (0..100).for_each(|_| live.made_page(Duration::from_hours(1)));
+        assert_eq!(live.pace(), SLOWEST_PACE);
     }
 }

@@ -33,7 +33,7 @@ fn rows(said: &str) -> Option<Vec<Row>> {
         rows.push(size.with_goal(Goal::AtMost(100.0)));
     }
     let browsers = lines().find(|line| line.first() == Some(&"browsers"))?;
-    rows.push(Row::once("head's CPU for open browsers", after(&browsers, "head")?, "%").with_goal(Goal::AtMost(20.0)));
+    rows.push(Row::once("head's CPU for open browsers", after(&browsers, "head")?, "%").with_goal(Goal::AtMost(10.0)));
     let submission = lines().find(|line| line.first() == Some(&"submission"))?;
     let slower = Row::once("submission with open browsers", after(&submission, "ratio")?, "× without");
     rows.push(slower.with_goal(Goal::AtMost(1.1)));
