@@ -19,6 +19,10 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{ClientError, ConnectFailure};
 
+/// Time after which a connection counts as broken if the head acknowledges nothing. An agent whose machine has got another address
+/// then connects again before the head gives up the node's jobs, after the setting `lost-after`.
+const SILENCE: Duration = Duration::from_secs(18);
+
 /// Timeout for opening a connection, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -148,6 +152,7 @@ async fn tls(
 ) -> io::Result<Stream> {
     let tcp = TcpStream::connect(address).await?;
     tcp.set_nodelay(true)?;
+    hostler_sys::limit_silence(&tcp, SILENCE);
     let tls = TlsConnector::from(Arc::clone(config)).connect(server_name, tcp).await?;
     Ok(Stream::Tls(Box::new(tls)))
 }

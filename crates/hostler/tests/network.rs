@@ -326,6 +326,26 @@ fn jobs_survive_an_isolated_head_frozen_nodes_and_packet_loss() {
 }
 
 #[test]
+fn job_and_its_watcher_survive_a_new_address_of_their_machine() {
+    let machines = Machines::new(1);
+    let node = &machines.nodes[0];
+    node.ok(&["useradd", "--create-home", "ada"]);
+    let job = "for i in $(seq 50); do echo $i; sleep 1; done; exit 5";
+    let run = format!("cd /home/ada && hostler run -m 16M -- sh -c '{job}' >seen; echo $? >code");
+    let _: Daemon = node.daemon("run", &["setpriv", "--reuid=ada", "--regid=ada", "--clear-groups", "sh", "-c", &run]);
+    wait_until("the first line", 30, || node.read("/home/ada/seen").starts_with("1\n").then_some(()));
+    // As in another wireless network: what is sent to the old address is lost, and nobody says so.
+    node.ok(&["ip", "address", "flush", "dev", "eth0"]);
+    machines.wait_for_node("n1", "down", 15);
+    node.ok(&["ip", "address", "add", "10.203.0.200/24", "dev", "eth0"]);
+    machines.wait_for_node("n1", "up", 50);
+    wait_until("the end of the job", 90, || (!node.read("/home/ada/code").is_empty()).then_some(()));
+    let lines: String = (1..=50).map(|line| format!("{line}\n")).collect();
+    let (seen, said) = (node.read("/home/ada/seen"), node.read("/home/op/run.log"));
+    assert_eq!((seen, node.read("/home/ada/code")), (lines, "5\n".to_owned()), "{said}");
+}
+
+#[test]
 fn silent_node_is_noticed_within_ten_seconds() {
     let machines = Machines::new(2);
     for _ in 0..if is_long() { 5 } else { 1 } {
