@@ -16,6 +16,7 @@ let hidden = document.hidden;
 // --- Messages in the banner
 
 function say(text, label, act) {
+  delete banner.dataset.stays;
   if (banner.dataset.text === text) return;
   banner.dataset.text = text;
   banner.replaceChildren(document.createTextNode(text + " "));
@@ -29,8 +30,14 @@ function say(text, label, act) {
   banner.hidden = false;
 }
 
+// Says something that the page will not say again. It stays while parts of the page are replaced.
+function tell(text) {
+  say(text, "Close", () => { delete banner.dataset.stays; hush(); });
+  banner.dataset.stays = "";
+}
+
 function hush() {
-  if (banner.hidden) return;
+  if (banner.hidden || "stays" in banner.dataset) return;
   delete banner.dataset.text;
   banner.hidden = true;
   banner.replaceChildren();
@@ -250,14 +257,14 @@ function offerNotice() {
   if (!isAsked || !isOver) return;
   sessionStorage.removeItem(noticeOf(button));
   // Browsers on phones show notifications only of installed applications.
-  try { new Notification(document.title); } catch { say(document.title); }
+  try { new Notification(document.title); } catch { tell(document.title); }
 }
 offerNotice();
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-notify]");
   if (!button) return;
   if ((await Notification.requestPermission()) === "granted") sessionStorage.setItem(noticeOf(button), "");
-  else say("The browser does not allow notifications of this page.");
+  else tell("The browser does not allow notifications of this page.");
   offerNotice();
   button.blur();
 });

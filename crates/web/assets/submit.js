@@ -272,8 +272,10 @@ async function send(path, body, say) {
       const headers = { "hostler-form-token": form.elements.token.value };
       const answer = await fetch(path, { method: "POST", body, headers, signal: AbortSignal.timeout(TIMEOUT_MS) });
       if (answer.ok) return answer;
+      if (answer.status === 403 && await renewToken()) continue;
       const words = await answer.text();
-      if (answer.status < 500 || answer.status === 507) {
+      // 429: other requests of the user have to end first.
+      if ((answer.status < 500 && answer.status !== 429) || answer.status === 507) {
         let message = words;
         try { const { message: why, hints } = JSON.parse(words); message = [why, ...hints].join("; "); } catch { /* The answer is plain text. */ }
         throw Object.assign(new Error(message), { isFinal: true, status: answer.status });
@@ -284,6 +286,24 @@ async function send(path, body, say) {
     say("The head does not answer; the upload continues as soon as it does.");
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
+}
+
+// A head that has restarted knows only the tokens of new pages. Returns whether there is a new one.
+function renewToken() {
+  return new Promise((resolve) => {
+    const request = new XMLHttpRequest();
+    request.open("GET", "/submit");
+    request.responseType = "document";
+    request.timeout = 20000;
+    request.onload = () => {
+      const fresh = request.response?.querySelector("#submit [name=token]")?.value;
+      const isNew = Boolean(fresh) && fresh !== form.elements.token.value;
+      if (isNew) for (const field of document.querySelectorAll("input[name=token]")) field.value = fresh;
+      resolve(isNew);
+    };
+    request.onerror = request.ontimeout = () => resolve(false);
+    request.send();
+  });
 }
 
 // Sends those of the chunks that the head lacks. Returns how many bytes that were.
@@ -302,17 +322,31 @@ async function sendChunks(chunks, say) {
   return body.size;
 }
 
-// Uploads all files. Returns the hash of the folder.
-async function upload(entries, report) {
+const files = (count) => `${count} file${count === 1 ? "" : "s"}`;
+
+// How many files there are, and their size.
+async function measure(entries) {
+  let [count, bytes] = [0, 0];
+  for await (const { size } of entries) { count++; bytes += size; }
+  return { count, bytes };
+}
+
+// Uploads all files. Returns the hash of the folder. The size of an archive's content is not known before its end.
+async function upload(entries, all, report) {
   let items = [];
   let batch = new Map();
   const done = { files: 0, bytes: 0, sent: 0 };
   let size = 0;
+  let progress = "";
+  const trouble = (words) => report(`${progress} ${words}`.trim());
   const flush = async () => {
-    if (batch.size > 0) done.sent += await sendChunks(batch, report);
+    if (batch.size > 0) done.sent += await sendChunks(batch, trouble);
     batch = new Map();
     size = 0;
-    report(`${done.files} files, ${inWords(done.bytes)} read, ${inWords(done.sent)} sent.`);
+    progress = all
+      ? `${inWords(done.bytes)} of ${inWords(all.bytes)} read, ${inWords(done.sent)} sent; ${done.files} of ${files(all.count)}.`
+      : `${files(done.files)}, ${inWords(done.bytes)} read, ${inWords(done.sent)} sent.`;
+    report(progress);
   };
   for await (const { path, modified, runs, target, size: expected, stream } of entries) {
     const item = { path, modified, runs: runs ?? false, target, chunks: [] };
@@ -339,7 +373,7 @@ async function upload(entries, report) {
     for (const item of items) item.path = item.path.slice(top.length);
   }
   items = items.filter((it) => !isLeftOut(it.path, new Set()));
-  return (await send("/submit/folder", JSON.stringify(items), report)).text();
+  return (await send("/submit/folder", JSON.stringify(items), trouble)).text();
 }
 
 function inWords(bytes) {
@@ -361,12 +395,13 @@ for (const input of [folder, archive]) {
     if (input.files.length > 0) other.value = "";
     form.elements.snapshot.value = "";
     form.querySelector("[name=source][value=folder]").checked = true;
-    let [count, bytes] = [0, 0];
-    if (input === archive && input.files.length > 0) [count, bytes] = [1, input.files[0].size];
-    else for await (const file of filesOf(input.files)) { count++; bytes += file.size; }
-    say(count === 0 ? "" : input === archive ? `${nameOfChosen()}: an archive of ${inWords(bytes)}.` : `${nameOfChosen()}: ${count} files, ${inWords(bytes)}.`);
+    const { count, bytes } = await measure(input === archive ? input.files : filesOf(input.files));
+    say(count === 0 ? "" : input === archive ? `${nameOfChosen()}: an archive of ${inWords(bytes)}.` : `${nameOfChosen()}: ${files(count)}, ${inWords(bytes)}.`);
   });
 }
+
+let isUploading = false;
+addEventListener("beforeunload", (event) => { if (isUploading) event.preventDefault(); });
 
 form.addEventListener("submit", async (event) => {
   problem.hidden = true;
@@ -379,21 +414,26 @@ form.addEventListener("submit", async (event) => {
   if (form.elements.source.value !== "folder" || form.elements.snapshot.value || !isChosen) return;
   event.preventDefault();
   for (const button of buttons) button.disabled = true;
+  isUploading = true;
   try {
+    const all = archive.files.length > 0 ? null : await measure(filesOf(folder.files));
     for (let tries = 3; !form.elements.snapshot.value; tries--) {
       try {
         const entries = archive.files.length > 0 ? archiveOf(archive.files[0]) : filesOf(folder.files);
-        form.elements.snapshot.value = await upload(entries, say);
+        form.elements.snapshot.value = await upload(entries, all, say);
       } catch (error) {
         // The head may have dropped chunks that no job has named for a long time.
         if (error.status !== 409 || tries === 1) throw error;
       }
     }
     form.elements.folder.value = nameOfChosen();
+    isUploading = false;
     form.submit();
   } catch (error) {
+    say("");
     show(error);
   } finally {
+    isUploading = false;
     for (const button of buttons) button.disabled = false;
   }
 });

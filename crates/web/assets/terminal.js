@@ -498,12 +498,14 @@ socket.addEventListener("message", (event) => {
   redraw();
 });
 socket.addEventListener("close", () => {
-  state.textContent = wasOpen ? "Detached. The task or your session has ended, or the connection has closed." : "The head did not open the terminal. Attach again to see the state of the task.";
+  const why = isAsked ? "Detached. The job continues." : "Detached. The task or your session has ended, or the connection has closed.";
+  state.textContent = wasOpen ? why : "The head did not open the terminal. Attach again to see the state of the task.";
   const hadFocus = document.activeElement === keys || document.activeElement === detach;
   [keys.disabled, detach.hidden, again.hidden, frame.querySelector(".touch-keys").hidden] = [true, true, false, true];
   if (hadFocus) again.focus();
 });
-detach.addEventListener("click", () => socket.close());
+let isAsked = false; // whether the reader detached
+detach.addEventListener("click", () => { isAsked = true; socket.close(); });
 again.addEventListener("click", () => location.reload());
 addEventListener("pagehide", () => socket.close());
 addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
