@@ -89,7 +89,7 @@ start_first() {
     # A file that is there keeps what the teacher has changed.
     echo 'COMPOSE_FILE=compose.yaml:limits.yaml:../classroom/compose.yaml' |
         on "$to" 'cd hostler-class/packaging/docker && test -e .env || cat >.env'
-    compose 'up --detach --no-build --scale node=0' </dev/null
+    compose 'up --detach --no-build head user hub' </dev/null
     wait_until 120 "the head on $to does not answer; try: ssh $to docker logs docker-head-1" in_head 'hostler --quiet info >/dev/null'
 }
 
