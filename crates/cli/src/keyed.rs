@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, Command, FromArgMatches, Parser};
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser};
 use toml::{Table, Value};
 
 use crate::flags::JobFlags;
@@ -64,24 +64,35 @@ pub(crate) fn words(key: &str, value: &Value) -> Result<Vec<String>, String> {
 /// The options of a job on a command line, in the words of the caller. They are defaults for other command lines. Comes before the
 /// [`JobFlags`] of the same command, which take the values out of what was parsed.
 #[derive(Debug, Clone)]
-pub(crate) struct Given(Vec<OsString>);
+pub(crate) struct Given(Vec<Word>);
+
+#[derive(Debug, Clone)]
+struct Word {
+    text: OsString,
+    /// Whether the option may be given several times.
+    repeats: bool,
+}
 
 impl Given {
     /// The options for a command line with the options of `table`, whose words are `own`: a value of its own replaces the given
     /// one. Values such as `NAME=VALUE` replace only those of the same name.
     pub(crate) fn beside(&self, table: &Table, own: &[OsString]) -> Vec<OsString> {
-        let holds = |given: &&OsString| {
-            let mut parts = given.as_encoded_bytes().splitn(3, |byte| *byte == b'=');
-            let (option, name, value) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+        let holds = |given: &&Word| {
+            let (option, name, value) = parts(&given.text);
+            let is_same = |own: &&OsString| parts(own).0 == option;
             let is_named = table.keys().any(|key| option_of(key).as_bytes() == option);
-            let has_name = |own: &OsString| {
-                let mut parts = own.as_encoded_bytes().splitn(3, |byte| *byte == b'=');
-                parts.next() == Some(option) && parts.next() == name
-            };
-            !is_named || value.is_some() && !own.iter().any(has_name)
+            let has_names = value.is_some() || own.iter().filter(is_same).any(|own| parts(own).2.is_some());
+            let has_name = own.iter().filter(is_same).any(|own| parts(own).1 == name);
+            !is_named || given.repeats && has_names && !has_name
         };
-        self.0.iter().filter(holds).chain(own).cloned().collect()
+        self.0.iter().filter(holds).map(|given| &given.text).chain(own).cloned().collect()
     }
+}
+
+/// Splits `--option=NAME=VALUE`, of which the value or both may be absent.
+fn parts(word: &OsString) -> (&[u8], Option<&[u8]>, Option<&[u8]>) {
+    let mut parts = word.as_encoded_bytes().splitn(3, |byte| *byte == b'=');
+    (parts.next().unwrap_or_default(), parts.next(), parts.next())
 }
 
 fn option_of(key: &str) -> String {
@@ -99,13 +110,14 @@ impl FromArgMatches for Given {
                 continue;
             }
             if !option.get_action().takes_values() {
-                words.push(format!("--{long}").into());
+                words.push(Word { text: format!("--{long}").into(), repeats: false });
                 continue;
             }
+            let repeats = matches!(option.get_action(), ArgAction::Append);
             for value in matches.get_raw(id).into_iter().flatten() {
-                let mut word = OsString::from(format!("--{long}="));
-                word.push(value);
-                words.push(word);
+                let mut text = OsString::from(format!("--{long}="));
+                text.push(value);
+                words.push(Word { text, repeats });
             }
         }
         Ok(Self(words))
@@ -125,5 +137,23 @@ impl Args for Given {
 
     fn augment_args_for_update(command: Command) -> Command {
         command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn value_of_a_line_replaces_that_of_the_command_line_and_variables_those_of_the_same_name() {
+        let word = |text: &str, repeats| Word { text: text.into(), repeats };
+        let given = Given(vec![word("--env=TOKEN", true), word("--env=A=1", true), word("--name=a=b", false)]);
+        let beside = |line: &str| {
+            let table: Table = line.parse().expect("a table");
+            let words = given.beside(&table, &options(&table).expect("plain values"));
+            words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(beside("env = { A = 2 }"), "--env=TOKEN --name=a=b --env=A=2");
+        assert_eq!(beside("env = { TOKEN = 3 }\nname = 'c'"), "--env=A=1 --env=TOKEN=3 --name=c");
     }
 }
