@@ -19,8 +19,8 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{ClientError, ConnectFailure};
 
-/// Time after which a connection counts as broken if the head acknowledges nothing. An agent whose machine has got another address
-/// then connects again before the head gives up the node's jobs, after the setting `lost-after`.
+/// Time after which a connection counts as broken if the head is silent. An agent whose machine has got another address then connects
+/// again before the head gives up the node's jobs, after the setting `lost-after`.
 const SILENCE: Duration = Duration::from_secs(18);
 
 /// Timeout for opening a connection, TLS included.
@@ -192,6 +192,13 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// Closes the connection if the head does not read what is sent for 18 seconds. Only for connections that the head always reads.
+    pub fn limit_unread(&self) {
+        if let Self::Tls(stream) = self {
+            hostler_sys::limit_unread(stream.get_ref().0, SILENCE);
+        }
+    }
+
     /// IP address of the head, if connected by TCP.
     #[must_use]
     pub fn peer_address(&self) -> Option<IpAddr> {

@@ -11,4 +11,6 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub fn keep_alive(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     hostler_sys::limit_silence(stream, SILENCE);
+    // The other end reads always: each channel has a window of its own.
+    hostler_sys::limit_unread(stream, SILENCE);
 }

@@ -31,7 +31,7 @@ pub use libraries::Libraries;
 pub use mount_trees::{MountAttributes, MountTree};
 pub use mounts::{bind, change_propagation, detach_mounts, mount_tmpfs, unshare_mounts};
 pub use passage::admit_only;
-pub use silence::limit_silence;
+pub use silence::{limit_silence, limit_unread};
 pub use tcp_peer::tcp_peer_owner;
 pub use tcp_sockets::TcpSocket;
 pub use terminal::{RawTerminal, is_in_background, window_size};

@@ -101,6 +101,7 @@ impl Link<'_> {
     async fn connect_once(&self, attempt: &mut Attempt) -> anyhow::Result<()> {
         let endpoint = self.identity.head();
         let stream = endpoint.connect().await.map_err(explain_connect_error)?;
+        stream.limit_unread();
         let address = stream.local_address();
         let head_address = stream.peer_address();
         let mut config = WebSocketConfig::default();
