@@ -297,7 +297,9 @@ function renewToken() {
     request.timeout = 20000;
     request.onload = () => {
       const fresh = request.response?.querySelector("#submit [name=token]")?.value;
-      const isNew = Boolean(fresh) && fresh !== form.elements.token.value;
+      const who = (page) => page?.querySelector(".who")?.textContent;
+      // Somebody else may have signed in meanwhile.
+      const isNew = Boolean(fresh) && fresh !== form.elements.token.value && who(request.response) === who(document);
       if (isNew) for (const field of document.querySelectorAll("input[name=token]")) field.value = fresh;
       resolve(isNew);
     };
