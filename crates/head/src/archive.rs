@@ -204,7 +204,7 @@ impl Wanted {
         name.is_none() && partition.is_none() && node.is_none() && text.is_none() && ended_since.is_none()
     }
 
-    /// Whether jobs may match of which no task is placed or has ended.
+    /// Whether jobs without [progress](Job::has_progress) may match.
     pub(crate) fn wants_waiting(&self) -> bool {
         let wants_state = self.states.is_empty() || self.states.contains(&JobState::Pending);
         wants_state && self.node.is_none() && self.ended_since.is_none()

@@ -85,7 +85,7 @@ impl Engine {
     }
 }
 
-/// The jobs of the state that may match, by ascending id. Leaves out most waiting jobs if none of them can.
+/// The jobs of the state that may match, by ascending id. Skips the jobs without progress if the filter excludes them.
 fn candidates<'a>(state: &'a State, wanted: &Wanted) -> Box<dyn DoubleEndedIterator<Item = &'a Arc<Job>> + 'a> {
     if wanted.wants_waiting() { Box::new(state.jobs()) } else { Box::new(state.jobs_with_progress()) }
 }

@@ -11,7 +11,8 @@ impl State {
         self.progress.iter().filter_map(|id| self.job(*id))
     }
 
-    /// Returns the number of jobs without [progress](Job::has_progress): those of a user, or all. Visits the others.
+    /// Returns the number of jobs without [progress](Job::has_progress): those of a user, or all. Takes time
+    /// in proportion to the number of jobs with progress.
     #[must_use]
     pub fn jobs_without_progress(&self, user: Option<&str>) -> u64 {
         let Some(user) = user else { return (self.job_count() - self.progress.len()) as u64 };

@@ -459,7 +459,7 @@ impl Job {
         self.endings.iter().find(|(_, indices)| indices.contains(index)).map(|(ending, _)| *ending)
     }
 
-    /// Returns whether a task is placed or has ended. All tasks of other jobs wait.
+    /// Returns whether any task is placed or has ended. False while all tasks wait.
     #[must_use]
     pub fn has_progress(&self) -> bool {
         !self.active.is_empty() || !self.endings.is_empty() || self.pending.is_empty()
