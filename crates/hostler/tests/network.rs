@@ -334,7 +334,7 @@ fn job_and_its_watcher_survive_a_new_address_of_their_machine() {
     let run = format!("cd /home/ada && hostler run -m 16M -- sh -c '{job}' >seen; echo $? >code");
     let _: Daemon = node.daemon("run", &["setpriv", "--reuid=ada", "--regid=ada", "--clear-groups", "sh", "-c", &run]);
     wait_until("the first line", 30, || node.read("/home/ada/seen").starts_with("1\n").then_some(()));
-    // As in another wireless network: what is sent to the old address is lost, and nobody says so.
+    // As when a laptop changes to another wireless network: packets to its old address are lost without an error.
     node.ok(&["ip", "address", "flush", "dev", "eth0"]);
     machines.wait_for_node("n1", "down", 15);
     node.ok(&["ip", "address", "add", "10.203.0.200/24", "dev", "eth0"]);

@@ -72,7 +72,7 @@ pub(crate) async fn submit_several(
         let answer = async { stored(one?).await }.await;
         answers.push(match answer {
             Ok(submitted) => SubmissionAnswer::Submitted(submitted),
-            // Nobody knows which jobs are stored. Clients send the request again, with the same keys.
+            // Some jobs of the request may be stored. The client sends it again, and the same keys give the same jobs.
             Err(error) if error.is_stopping() => return Err(error),
             Err(error) => SubmissionAnswer::Refused(error.into_body()),
         });
